@@ -65,16 +65,17 @@ async def _run(config: BrokerConfig, output: LineOutput) -> None:
 THREADS_MAX = 32
 FINAL = 3
 COLLECTOR = (10_000, 4, 50)
-"""The thresholds of the garbage collector's generations. A run holds the event loop for a
-millisecond or two, for about 15 ms when it visits the 40,000 objects that stayed. It visits all
-objects only after two million more have been made."""
+"""Thresholds of the garbage collector's three generations, for `gc.set_threshold`. A collection
+stops the event loop for 1 to 2 ms, or for about 15 ms if it visits the 40,000 objects that survived
+earlier ones. A full collection comes only after two million more objects were made."""
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGE_BLOCK = 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 ARENAS = 4
-"""The number of malloc arenas. Each keeps up to KEPT_BYTES, and there are more threads."""
+"""The most malloc arenas. Each keeps up to KEPT_BYTES of freed memory; without this limit there
+could be an arena for each thread."""
 
 
 def tune_malloc() -> None:
@@ -94,8 +95,8 @@ def tune_malloc() -> None:
 
 
 def _within_its_container(config: BrokerConfig) -> BrokerConfig:
-    """Raise the soft limit of descriptors to the hard limit. Return the config with the limits of
-    descriptors and memory filled in."""
+    """Return the config with the process's limits of descriptors and memory filled in. Before that,
+    raise the soft limit of descriptors to the hard limit."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     return msgspec.structs.replace(

@@ -33,8 +33,8 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def cancel_again() -> None:
-    """Cancel the present task at its next wait. For a task that was cancelled and raises another
-    error instead of CancelledError, so that the cancellation is not lost."""
+    """Cancel the present task at its next wait. Called by a task that was cancelled and is about to
+    raise another error than CancelledError, so that the cancellation is not lost."""
     task = asyncio.current_task()
     assert task is not None, "only tasks are cancelled"
     task.uncancel()
@@ -42,9 +42,9 @@ def cancel_again() -> None:
 
 
 SLICE_S = 0.01
-"""How long work goes on before other tasks run."""
+"""The longest time, in seconds, that a slice of work takes before other tasks run."""
 AT_ONCE = 200
-"""The most items of one slice."""
+"""The most items that one slice handles before other tasks run."""
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:

@@ -1,13 +1,13 @@
-"""The broker's clocks. A simulator replaces `time`'s functions.
+"""The broker's clocks, in ms: one that never steps, and the wall clock. A simulator replaces
+`time`'s functions.
 
-`WallClock`: the wall clock for retention, which does not trust it after it has stepped.
-`PeriodicChores` and coordinators ask before they look for what is too old. A clock that was set a
-week ahead would expire every record at once, on every replica, since followers begin where their
-leader does. The monotonic clock tells how far the wall clock should have come since the start. If
-the two differ by more than clocks are ever slewed, nothing is deleted by age until they agree again
-or the broker restarts. Size-based retention goes on. A timestamp that is written meanwhile is read
-later by a correct clock, or by another broker. So it is the later of both times: young records must
-not look old.
+`WallClock` gives `PeriodicChores` and the coordinators the time by which they delete old records. A
+wall clock that was set a week ahead would expire every record at once, on every replica, since
+followers take over their leader's log start. So the wall clock is compared with the time expected
+from the monotonic clock. If the two differ by more than a clock is ever slewed, nothing is deleted
+by age until they agree again or the broker restarts. Size-based retention goes on. Timestamps
+written meanwhile are the later of both times, since a correct clock or another broker reads them
+later, and young records must not look old.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def monotonic_ms() -> int:
-    """Return the time in ms of a clock that never steps, and goes on while the machine is
+    """Return the time in ms of a clock that never steps, and runs on while the machine is
     suspended."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
@@ -31,8 +31,8 @@ STEP_MS_MAX = 600_000
 
 
 class WallClock:
-    """The wall clock for retention and timestamps, checked against `monotonic_ms`, a clock that
-    never steps."""
+    """The wall clock for retention and timestamps, compared with `monotonic_ms`, a clock that never
+    steps."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -40,15 +40,15 @@ class WallClock:
         self._believed = True
 
     def now_ms(self) -> int | None:
-        """Return the wall clock in ms since 1970. Return None while it is not trusted: it differs
-        by more than STEP_MS_MAX from what the monotonic clock lets expect."""
+        """Return the wall clock in ms since 1970. Return None while the wall clock is not trusted:
+        it differs by more than STEP_MS_MAX from the time expected by the monotonic clock."""
         wall_ms = _wall_ms()
         stepped_ms = wall_ms - self._monotonic_ms() - self._began_ms
         believed = abs(stepped_ms) <= STEP_MS_MAX
         if believed != self._believed:
             self._believed = believed
             if believed:
-                logger.warning("the wall clock is right again: time-based retention goes on")
+                logger.warning("the wall clock is right again: records are deleted by age again")
             else:
                 logger.error(
                     "the wall clock stepped by %d ms: records are not deleted by age until it is "
@@ -58,8 +58,8 @@ class WallClock:
         return wall_ms if believed else None
 
     def stamp_ms(self) -> int:
-        """Return the time to write into records, in ms since 1970: the wall clock's, or what the
-        monotonic clock lets expect if the wall clock was set back."""
+        """Return the time to write into records, in ms since 1970: the wall clock, or the time
+        expected by the monotonic clock if the wall clock was set back by more than STEP_MS_MAX."""
         wall_ms, reckoned_ms = _wall_ms(), self._began_ms + self._monotonic_ms()
         return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms
 

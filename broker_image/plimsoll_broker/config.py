@@ -42,14 +42,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `listen`, `replication`, `metrics`, `health`: the addresses to listen on, for clients,
     followers, Prometheus and the kubelet. A host of 0.0.0.0, :: or "" stands for every address of
-    both families. If `health` is None, `metrics` serves its paths, too. `advertised`: the address
-    that clients are told; None for `listen`. `controllers`: "host:port" of each; a DNS name stands
-    for all its addresses.
-    `revision`: the pod template that this broker runs with. `on_controller_loss`: StopServing if
-    leaders stop reads and acks=0/1 once they cannot know any more that no other broker leads.
-    `certificates`: a directory with a certificate and a key for each TLS listener. `port_shift`: a
-    number added to the ports of declared listeners, for brokers that share a machine.
-    `memory_limit_bytes`, `open_files_max`: what the process may use; `__main__` finds out.
+    both families. If `health` is None, the `metrics` address serves the kubelet, too. `advertised`:
+    the address that clients are told; None for `listen`. `controllers`: "host:port" of each; a DNS
+    name stands for all its addresses.
+
+    `revision`: the hash of the pod template that this broker runs with. `on_controller_loss`:
+    StopServing if leaders refuse reads and acks=0/1 once another broker may lead without their
+    knowledge. `certificates`: a directory with a certificate and a key for each TLS listener.
+    `port_shift`: a number added to the ports of declared listeners, for brokers that share a
+    machine. `memory_limit_bytes`, `open_files_max`: the memory in bytes and the number of
+    descriptors that the process may use; `__main__` fills them in.
     """
 
     cluster_id: UUID

@@ -1,7 +1,8 @@
-"""Kafka's error codes, and the reasons of refusals: each has a name, a sentence and a code.
+"""Kafka's error codes, and the reasons of refusals. A reason has a name and a code.
 
 The name becomes the reason of a condition and of an Event, the code goes over the wire, and tests
-assert on it. docs/protocol.md, "Controller transitions", lists the codes."""
+assert on it. docs/protocol.md, "Controller transitions", lists the codes.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +98,8 @@ class Code(IntEnum):
 
 
 class Reason(Enum):
-    """Why the controller or the operator refuses something. The value is Kafka's error code with
-    the name, which makes it unique."""
+    """The reasons for which the controller or the operator refuses a request. The value is Kafka's
+    error code with the name, which makes it unique."""
 
     UnknownTopicOrPartition = (Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown-topic-or-partition")
     NotController = (Code.NOT_CONTROLLER, "not-controller")

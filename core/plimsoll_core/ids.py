@@ -4,34 +4,35 @@ from typing import NamedTuple, NewType
 from uuid import UUID
 
 BrokerId = NewType("BrokerId", int)
-"""A broker's number, kept on its volume; 0 and up."""
+"""A broker's number, 0 or greater, stored on its volume."""
 
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Identifies one registration of a broker process: the metadata offset of its registration
 record."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""A partition's term; one leader per value."""
+"""The number of a partition's leadership: each value has one leader."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Counts the changes of a partition; a proposed ISR states it."""
+"""The number of changes of a partition so far. A proposed ISR states it."""
 
 ControllerEpoch = NewType("ControllerEpoch", int)
-"""Counts controllers' terms; every reply and stream states it."""
+"""The number of a controller's term. Every reply and stream states it."""
 
 Offset = NewType("Offset", int)
-"""A position in a partition's log.  Ends are exclusive; an empty log is 0/0."""
+"""A position in a partition's log. Ends are exclusive; an empty log begins and ends at 0."""
 
 MetadataOffset = NewType("MetadataOffset", int)
-"""A position in the metadata log; counts records."""
+"""A position in the metadata log: the number of records before it."""
 
 ProducerId = NewType("ProducerId", int)
 
 TopicId = UUID
-"""Identifies a topic; never reused: a recreated topic has another id."""
+"""Identifies a topic. It is never reused: a topic that is deleted and created again has another
+id."""
 
 IncarnationId = UUID
-"""Identifies a broker process; random."""
+"""Identifies a broker process; a random UUID."""
 
 
 class TopicPartition(NamedTuple):

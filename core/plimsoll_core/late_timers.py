@@ -9,14 +9,15 @@ handshakes; the controller's ticks have their own rule (`brokers.fencing`)."""
 from __future__ import annotations
 
 LATE_MS = 100
-"""A timer that is so late waits once more."""
+"""The lateness in milliseconds from which a timer waits once more before it judges."""
 READ_MS = 500
-"""Delay in milliseconds, in which unread messages are read from the sockets."""
+"""The delay in milliseconds of a late timer. Meanwhile unread messages are read from the
+sockets."""
 
 
 class LateTimer:
-    """Postpones one timer's judgement of a silent peer once if this process ran late. It never
-    postpones twice in a row, so that a busy process judges too."""
+    """Postpones one timer's judgement of a silent peer if this process ran late. It never postpones
+    twice in a row, so that a busy process judges too."""
 
     __slots__ = ("_waits",)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 NAMED_AT_MOST = 3
-"""Bound on the topics, partitions or brokers that a plan's sentence names."""
+"""The most topics, partitions or brokers that a plan's sentence names."""
 
 
 def brokers_text(broker_ids: Iterable[int], at_most: int | None = None) -> str:
-    """Return `broker 1`, `brokers 1 and 2` or `brokers 1, 2 and 3`; beyond `at_most`, `… and 4
-    more`."""
+    """Return `broker 1`, `brokers 1 and 2` or `brokers 1, 2 and 3`. Beyond `at_most` ids, end with
+    `… and 4 more`."""
     ids = sorted(broker_ids)
     noun = "broker" if len(ids) == 1 else "brokers"
     if at_most is not None:
@@ -25,7 +25,8 @@ DOWN = "is down"
 
 
 def down_text(broker_id: int) -> str:
-    """Return `Broker 1 is down`, the beginning of a sentence; the caller adds the reason."""
+    """Return `Broker 1 is down`, the beginning of a sentence that the caller completes with the
+    reason."""
     return f"Broker {broker_id} {DOWN}"
 
 
@@ -50,7 +51,8 @@ def sentence_start(text: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Return bytes in three or four digits: `512 bytes`, `300 KiB`, `1200 MiB`, `12 GiB`."""
+    """Return a number of bytes with three or four digits and a unit: `512 bytes`, `300 KiB`, `1200
+    MiB`, `12 GiB`."""
     for power, letter in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(count) >= 10 << power:
             return f"{count >> power} {letter}"
@@ -63,7 +65,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def first_few(names: Sequence[str], at_most: int = NAMED_AT_MOST) -> str:
-    """Return `a, b, c and 4 more`."""
+    """Return the first names and the number of others, as in `a, b, c and 4 more`."""
     more = len(names) - at_most
     few = ", ".join(names[:at_most])
     return f"{few} and {more} more" if more > 0 else few

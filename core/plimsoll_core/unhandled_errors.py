@@ -1,8 +1,8 @@
 """Decides what a process does about an exception that its event loop did not handle.
 
-Called by the loops' exception handlers of the broker and the operator.  asyncio only logs such a
-thing and goes on, with whatever the callback had begun left half done: a partition that is
-never stepped again, a task that ends unnoticed.  Source: docs/design/009-exceptions.md.
+Called by the loops' exception handlers of the broker and the operator. By default asyncio only logs
+such an exception and goes on, with the callback's work half done: a partition that is never stepped
+again, or a task that ends unnoticed. Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ async def test_controller_s_refusal_is_told_with_its_sentence(harness):
         (a_resource(LOGGER, "1", ("root", SET, "DEBUG")), 42, "type 8"),
         (a_resource(GROUP, "g", ("consumer.session.timeout.ms", SET, "1")), 40, "no config"),
         (a_resource(GROUP, "g", ("consumer.session.timeout.ms", APPEND, "1")), 40, "no config"),
-        (a_resource(GROUP, "", ("consumer.session.timeout.ms", DELETE, None)), 42, "is named"),
+        (a_resource(GROUP, "", ("consumer.session.timeout.ms", DELETE, None)), 42, "Name a group"),
         (a_resource(99, "x", ("a", SET, "b")), 42, "type 99"),
         (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "no operation 7"),
     ],

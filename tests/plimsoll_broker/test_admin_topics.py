@@ -251,4 +251,4 @@ async def test_request_too_long_for_controller_is_refused_here(monkeypatch):
     harness.answer = lambda request: pytest.fail("it was sent")
     reply = await create(harness, 7, a_new_topic("payments"))
     assert int(reply.topics[0].error_code) == 42
-    assert "ask for less at a time" in reply.topics[0].error_message
+    assert "Send smaller requests" in reply.topics[0].error_message

@@ -149,7 +149,7 @@ def test_reply_of_another_session_is_the_leaders_fault() -> None:
     made, _ = following(0)
     ask(made)
     made.ask(0)
-    with pytest.raises(MalformedReply, match="session 6, not 5"):
+    with pytest.raises(MalformedReply, match="session 6 instead of 5"):
         made.answered(6)
 
 

@@ -50,7 +50,7 @@ IN_FLIGHT_MAX = 256
 
 
 class ControlConnection(asyncio.Protocol):
-    """One connection of a broker to a controller. `connect` makes it."""
+    """One connection of a broker to a controller, made by `connect`."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -82,7 +82,7 @@ class ControlConnection(asyncio.Protocol):
             self.close(f"the controller's reply cannot be read: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"the connection was lost: {exc or 'closed by the controller'}")
+        self._fail(f"the connection was lost: {exc or 'the controller closed the connection'}")
         self._transport = None
 
     def close(self, why: str) -> None:
@@ -116,7 +116,11 @@ class ControlConnection(asyncio.Protocol):
     async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
         """Send a request and return the reply's frame. Raise ConnectionError or TimeoutError."""
         if self.closed or len(self._waiting) >= IN_FLIGHT_MAX:
-            raise ConnectionError("the connection is closed" if self.closed else "too many calls")
+            raise ConnectionError(
+                "the connection to the controller is closed"
+                if self.closed
+                else "too many requests to the controller wait for a reply"
+            )
         assert self._transport is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         number = self._correlation_id
@@ -146,12 +150,12 @@ async def connect(
 
 
 RUMOUR_MS = 5_000
-"""The least time between two searches for a controller that peers have reported."""
+"""The least time in ms between two searches for a controller that peers have reported."""
 
 
 class RumouredController:
-    """The newest controller epoch that peers have reported, until this broker has looked for that
-    controller."""
+    """Keeps the newest controller epoch that peers have reported, until this broker has searched
+    for that controller."""
 
     def __init__(self) -> None:
         # The highest epoch that a peer has reported since the last search; 0 if none has.
@@ -162,8 +166,8 @@ class RumouredController:
     def heard_of(self, epoch: ControllerEpoch) -> None:
         """Record that a peer follows a controller of this epoch.
 
-        It only causes a search with the next heartbeat. Only a controller itself can prove its
-        epoch; otherwise one made-up number would leave this broker, and its peers, without any
+        The report only causes a search with the next heartbeat. Only a controller itself can prove
+        its epoch; otherwise one made-up number would leave this broker, and its peers, without any
         controller.
         """
         self._epoch = max(self._epoch, epoch)
@@ -181,14 +185,14 @@ class RumouredController:
 
 CONNECT_MS_MAX = 1_000
 LOOK_MS_MAX = 2_000
-"""The time limit for asking all addresses once. With the silence before it, it fits into a session
-timeout."""
+"""The time limit in ms for asking all addresses once. Together with the silence that precedes the
+search, it fits into a session timeout."""
 ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
 ADDRESSES_MAX = 16
 RENEW_S = 1.0
-"""The pause before another attempt to replace an outdated connection."""
+"""The pause in seconds before another attempt to replace an outdated connection."""
 _NONE_COMMITTED = MetadataOffset(0)
 
 
@@ -198,7 +202,7 @@ class NoController(Exception):
 
 
 class ControllerAddress(NamedTuple):
-    """One of the addresses that the controllers' names resolve to."""
+    """A controller's address: one of those that the configured names resolve to."""
 
     host: str
     port: int
@@ -253,13 +257,13 @@ class ControllerClient:
         # From the last confirmed controller. None if that is of an earlier release.
         self.topic_defaults: TopicDefaults | None = None
         self.moved: Callable[[], None] | None = None
-        """Called when the broker has connected to a controller, perhaps at another address. May be
+        """Called when this client has connected to a controller, at the same or another address; or
         None."""
 
     @property
     def address(self) -> ControllerAddress | None:
-        """The controller's address, or None while none is known. The metadata stream connects to
-        it, too."""
+        """The active controller's address, or None while none is known. The metadata stream opens
+        its own connection to this address."""
         return self._address
 
     async def wait_address(self) -> ControllerAddress:
@@ -313,7 +317,10 @@ class ControllerClient:
         except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
             self._leave(connection, str(error) or "no answer")
             if once:
-                raise NoController("the controller was lost; the outcome is unknown") from None
+                raise NoController(
+                    "the connection to the controller was lost; the outcome is "
+                    "unknown: the request may have been carried out"
+                ) from None
             return None
         if not self._accepts(reply):
             self._leave(connection, "not the controller")
@@ -372,8 +379,8 @@ class ControllerClient:
     # --- finding the controller -----------------------------------------------------------------
 
     def _envelope(self, request: BrokerRequest) -> control.Command:
-        """Return the request as it is sent, with the cluster id and the highest controller epoch
-        seen."""
+        """Return the command to send for a request: the request with the cluster id and the highest
+        controller epoch seen."""
         return control.Command(
             cluster_id=self.peers.cluster_id,
             controller_epoch=self.highest_epoch,
@@ -389,8 +396,8 @@ class ControllerClient:
         return self.believes(reply.controller_epoch)
 
     def _leave(self, connection: ControlConnection, why: str) -> None:
-        """Close the connection. If it is the present one, no address is known from now on, and this
-        one is tried last."""
+        """Close the connection. If it is the present one, forget the controller's address, and try
+        this address last in the next search."""
         if self._connection is connection:
             where = self._address or "?"
             logger.info("disconnecting from controller %s: %s", where, why)
@@ -405,8 +412,8 @@ class ControllerClient:
     _avoid: ControllerAddress | None = None
 
     async def _connected(self) -> ControlConnection:
-        """Return the present connection, or a new one. Tries all addresses, again and again, until
-        the caller's deadline."""
+        """Return the present connection, or a new one. Without a connection, try all controller
+        addresses again and again; the caller bounds the time."""
         async with self._connecting:
             backoffs = _backoffs()
             while (present := self._connection) is None or present.closed:
@@ -420,8 +427,9 @@ class ControllerClient:
             return present
 
     def _renew(self, present: ControlConnection) -> None:
-        """Begin to replace the connection by a new one to the same address if it is outdated (its
-        certificate, or plaintext). Requests use the old one until the new one is ready."""
+        """Begin to replace the connection if it is outdated: its certificate was renewed, or it is
+        in plaintext although TLS is available. Requests use the old connection until the new one is
+        ready."""
         renewal, loop = self._renewal, asyncio.get_running_loop()
         if renewal is not None and renewal.done():
             self._renewal = None
@@ -440,15 +448,17 @@ class ControllerClient:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
         elif self._connection is present and not present.closed:
             self._connection = connection
-            present.close_when_idle("another connection is in its place")
+            present.close_when_idle("a newer connection has replaced this one")
         else:
-            connection.close("the controller is elsewhere by now")
+            connection.close("the active controller is at another address")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
-        """Use this connection from now on, and close the one before."""
+        """Use this connection from now on, and close the previous one."""
         before, self._connection = self._connection, connection
         if before is not None:
-            before.close("another connection is in its place")  # a renewal may have come between
+            before.close(
+                "a newer connection has replaced this one"
+            )  # a renewal may have come between
         self._address = address
         self._changed.set()
         if self.moved is not None:
@@ -462,8 +472,8 @@ class ControllerClient:
             return None
 
     async def _candidates(self) -> list[ControllerAddress]:
-        """Return all addresses that the controllers' names resolve to. The address that was left
-        last is the last one."""
+        """Return all addresses that the controllers' names resolve to. The address of the
+        connection that was closed last comes last."""
         loop = asyncio.get_running_loop()
         found: list[ControllerAddress] = []
         for name in self.peers.controllers:
@@ -508,7 +518,7 @@ class ControllerClient:
                 connection, address, reply = found
                 newer = reply.controller_epoch > self.highest_epoch or address == present
                 if newer and not reply.unconfirmed and self._accepts(reply):
-                    self.give_up(f"{address} is the controller now")
+                    self.give_up(f"{address} has become the active controller")
                     taken = connection
                     self._take(connection, address)
                     return
@@ -517,7 +527,7 @@ class ControllerClient:
                 task.cancel()
             for left in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(left, tuple) and left[0] is not taken:
-                    left[0].close("not a newer controller")
+                    left[0].close("the peer is not a newer controller")
 
     async def _ask(
         self, heartbeat: Heartbeat, address: ControllerAddress

@@ -36,8 +36,8 @@ TAIL_BYTES_MIN = 1024 * 1024
 
 
 class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first line of a snapshot file. `sha256`: the checksum of the encoded image that
-    follows."""
+    """The first line of a snapshot file. `sha256`: the checksum of the encoded image that follows
+    this line."""
 
     end_offset: MetadataOffset
     nonce: str
@@ -62,8 +62,8 @@ _header = msgspec.json.Decoder(_SnapshotHeader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMetadata:
-    """The metadata that a broker has applied. `nonce` and `controller_epoch`: those of the last
-    applied batch; `nonce` is None if there is none."""
+    """The metadata that a broker has applied. `nonce` and `controller_epoch`: the random number and
+    the epoch in the last applied batch; `nonce` is None before any batch."""
 
     image: ClusterImage
     nonce: str | None
@@ -81,8 +81,8 @@ class StoredMetadata:
 
 
 def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata:
-    """Return the metadata after applying one more batch. Raises MetadataTooNew if the batch has a
-    record that this release does not know."""
+    """Return the metadata after one more batch is applied to `replica`. Raises MetadataTooNew if
+    the batch has a record that this release does not know."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
         records = read_records(batch.records_json)
@@ -96,8 +96,8 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
 
 
 class MetadataCopy:
-    """Reads and writes a broker's copy of the metadata on its volume. It has one user. A call
-    returns when its data are in the page cache; `sync` writes them to the disk."""
+    """Reads and writes a broker's copy of the metadata on its volume. Only one caller may use it at
+    a time. A write returns when its data are in the page cache; `sync` writes them to the disk."""
 
     def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
         self._disk = disk if disk is not None else Disk()
@@ -107,8 +107,9 @@ class MetadataCopy:
         self._snapshot_bytes = 0
 
     def load(self, cluster_id: UUID) -> StoredMetadata:
-        """Return the stored metadata up to the first entry that is torn or fails its checksum, and
-        cut off the rest. If nothing is stored, return an empty image. Raises StorageError."""
+        """Return the stored metadata up to the first entry that is incomplete or fails its
+        checksum, and remove what follows from the file. If nothing is stored, return an empty
+        image. Raises StorageError."""
         disk = self._disk
         disk.make_directory(self._directory)
         disk.sync_directory(self._directory.parent)
@@ -139,7 +140,7 @@ class MetadataCopy:
         return replica
 
     def append(self, batch: MetadataBatchCopy) -> None:
-        """Write a committed batch behind the last one, without a sync. Raises StorageError."""
+        """Append a committed batch to the file of batches, without a sync. Raises StorageError."""
         assert self._tail is not None, "loaded first"
         line = msgspec.json.encode(
             _Line(
@@ -160,8 +161,8 @@ class MetadataCopy:
         self._tail.fsync()
 
     def needs_snapshot(self) -> bool:
-        """Return True if the stored batches are larger than `TAIL_BYTES_MIN` and than two
-        snapshots, so that a snapshot should replace them."""
+        """Return True if a snapshot should replace the stored batches: they are larger than
+        `TAIL_BYTES_MIN` and larger than two snapshots."""
         return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
 
     def write_snapshot(self, replica: StoredMetadata) -> None:

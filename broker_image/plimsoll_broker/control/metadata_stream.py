@@ -70,7 +70,7 @@ class MetadataStream:
         """Close the connection to the previous controller once the client has found another one. A
         frozen controller would never answer the pending request."""
         if self._connected is not None and self._connected[1] != self._client.address:
-            self._connected[0].close("the controller is elsewhere now")
+            self._connected[0].close("the active controller is at another address")
 
     @property
     def image(self) -> ClusterImage:
@@ -78,8 +78,8 @@ class MetadataStream:
 
     @property
     def position(self) -> LogPosition:
-        """The position in the metadata log that this broker reports at registration and with
-        heartbeats."""
+        """The position in the metadata log up to which this broker has applied metadata. The broker
+        sends it at registration and with heartbeats."""
         return self.replica.position
 
     @property
@@ -114,7 +114,7 @@ class MetadataStream:
                     await self._follow(connection, address)
                 finally:
                     self._connected = None
-                    connection.close("the stream ended")
+                    connection.close("the controller closed the metadata stream")
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
                 logger.info("metadata stream from %s lost, reconnecting: %s", address, error)
             except OSError as error:
@@ -138,12 +138,15 @@ class MetadataStream:
                 wait_ms_max=WAIT_MS_MAX,
             )
             if self._client.inside.is_outdated(connection.link):
-                raise ConnectionError("another connection is due in its place")
+                raise ConnectionError("the connection is outdated and has to be replaced")
             reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
             if reply.refused is not None:
                 raise ConnectionError(f"{reply.refused.reason}: {reply.refused.message}")
             if not self._client.believes(reply.controller_epoch):
-                raise ConnectionError(f"controller epoch {reply.controller_epoch} is over")
+                raise ConnectionError(
+                    f"controller epoch {reply.controller_epoch} is outdated; a "
+                    f"newer controller is known"
+                )
             if reply.update is not None:
                 await self._apply(reply.update)
 
@@ -158,7 +161,9 @@ class MetadataStream:
                 replica = await in_thread(partial(self._from_snapshot, update))
             async for batch in in_slices(update.batches):
                 if batch.base_offset != replica.image.next_offset:
-                    raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
+                    raise ConnectionError(
+                        f"metadata at {batch.base_offset} does not follow the last applied batch"
+                    )
                 further = partial(advance, replica, batch)
                 long = batch.record_count > RECORDS_AT_ONCE
                 replica = await in_thread(further) if long else further()
@@ -191,9 +196,9 @@ class MetadataStream:
         self._client.cut_off(why)
 
     async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> bool:
-        """Store an update in the local copy, before it is applied. A change of the certificate mode
-        is synced first, since a broker that no longer requires certificates must know that after a
-        crash. Return True if the whole image is stored as a snapshot."""
+        """Store an update in the local copy, before the update is applied. Sync a change of the
+        certificate mode to the disk, since a broker that no longer requires certificates must know
+        that after a crash. Return True if this call has stored the whole image as a snapshot."""
         durable = replica.image.inside.mode is not self.image.inside.mode
         if update.snapshot is None:
             self._append(update.batches)
@@ -220,8 +225,8 @@ class MetadataStream:
             self._fell_behind(error)
 
     async def _keep_all(self, replica: StoredMetadata) -> None:
-        """Replace the local copy by a snapshot of this image. Nothing else writes to the copy
-        meanwhile."""
+        """Replace the local copy by a snapshot of this image, in a thread. Nothing else writes to
+        the local copy meanwhile."""
         try:
             await in_thread(partial(self._copy.write_snapshot, replica))
             self._copy_is_behind = False
@@ -232,7 +237,8 @@ class MetadataStream:
         """Note that the local copy cannot be written; a snapshot replaces it later."""
         if not self._copy_is_behind:
             logger.warning(
-                "cannot write the local copy of the metadata, retrying; the broker serves on: %s",
+                "cannot write the local copy of the metadata, retrying; the broker goes on "
+                "without it: %s",
                 error,
             )
         self._copy_is_behind = True
@@ -245,9 +251,13 @@ class MetadataStream:
             encoded = decompressor.decompress(update.snapshot, SNAPSHOT_BYTES_MAX)
             image = decode_image(encoded)
         except (zlib.error, msgspec.DecodeError) as error:
-            raise ConnectionError(f"the snapshot cannot be read: {error}") from error
+            raise ConnectionError(
+                f"the metadata snapshot from the controller cannot be read: {error}"
+            ) from error
         if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
-            raise ConnectionError("the snapshot is not what it says")
+            raise ConnectionError(
+                "the metadata snapshot does not have the offset that the controller stated"
+            )
         return StoredMetadata(
             image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch
         )

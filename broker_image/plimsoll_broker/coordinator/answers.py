@@ -1,7 +1,9 @@
-"""Asker and WaitingReplies: the receiver of a shard's answer, and replies that wait for a commit.
+"""Asker and WaitingReplies: the receiver of a group shard's answer, and the replies that wait for a
+commit.
 
-Made by shards; replicas hold the waits like those of produces (`AckWaiter`). A reply is sent once;
-a failed wait becomes the coordinator's error code.
+Shards make both. A replica holds a WaitingReplies as it holds a produce that waits for its commit
+(`AckWaiter`). Each reply is sent once; if the wait fails, the client gets the coordinator's error
+code.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply, told
 from plimsoll_core.errors import Code
 
 ANSWERED_AT_ONCE = 50
-"""Replies sent in one turn of the event loop: a few milliseconds, with the sessions' work."""
+"""The most replies sent in one turn of the event loop. Together with the work of their connections
+they take a few milliseconds."""
 
 
 class Asker:
@@ -56,18 +59,19 @@ class ShardOfReply(Protocol):
     """The part of `GroupShard` that `WaitingReplies` needs."""
 
     def may_tell(self) -> bool:
-        """Return True if the shard's state may be told to clients now: it leads and holds the
-        lease."""
+        """Return True if replies may reveal the shard's state now: this broker leads the shard's
+        partition and holds the leader lease."""
 
 
 class WaitingReplies:
-    """The replies of one operation that wait until the partition's high watermark reaches its
-    records, or those it has read. A replica holds it as the token of an `AckWaiter`.
+    """The replies of one operation. They wait until the partition's high watermark reaches the
+    records that the operation wrote or read. A replica holds this object as the token of an
+    `AckWaiter`.
 
     `written`: True if the operation wrote records. Their commit proves that this broker was the
-    leader; without records the reply needs the lease when it is sent. `then`: called with the error
-    code after the replies, or None. The members of a large group are answered a few at a time, so
-    that other tasks run in between.
+    leader; without records the broker must hold the leader lease when it sends the replies. `then`:
+    called with the error code after the replies, or None. The members of a large group are answered
+    a few at a time, so that other tasks run in between.
     """
 
     __slots__ = ("_replies", "_shard", "_then", "_written")
@@ -94,7 +98,8 @@ class WaitingReplies:
             self._then(self._told_now(heard))
 
     def _leave(self, heard: Code, first: int) -> None:
-        """Send the replies from number `first` on, ANSWERED_AT_ONCE in a turn of the event loop."""
+        """Send the replies from number `first` on, ANSWERED_AT_ONCE in a turn of the event loop.
+        `heard`: the error code from `answer`."""
         code, end = self._told_now(heard), first + ANSWERED_AT_ONCE
         for token, answer in self._replies[first:end]:
             assert isinstance(token, Asker)
@@ -103,8 +108,8 @@ class WaitingReplies:
             asyncio.get_running_loop().call_soon(self._leave, heard, end)
 
     def _told_now(self, heard: Code) -> Code:
-        """Return the error code to send: `heard`, or NOT_COORDINATOR if the reply needs the lease
-        and the broker does not hold it."""
+        """Return the error code to send: `heard`, or NOT_COORDINATOR if the replies need the leader
+        lease and this broker does not hold it now."""
         if heard is Code.NONE and not self._written and not self._shard.may_tell():
             return Code.NOT_COORDINATOR
         return heard

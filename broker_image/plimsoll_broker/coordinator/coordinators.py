@@ -42,7 +42,7 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.coordinators")
 ASK_MS_MAX = 10_000
 AGAIN_S = 1.0
-"""The pause between two requests for a topic that could not be created."""
+"""The pause in seconds between two requests for a topic that could not be created."""
 
 EnsureTopic = Callable[[EnsureInternalTopic, int], Awaitable[Answer]]
 """Sends a request to the controller, with a timeout in ms, and returns the answer. Raises
@@ -51,7 +51,7 @@ NoController."""
 
 class InternalTopics:
     """Has the controller create internal topics such as `__consumer_offsets` when a client first
-    needs them. One for a broker."""
+    needs them. A broker has one such object."""
 
     def __init__(self, ask: EnsureTopic) -> None:
         self._ask = ask
@@ -89,11 +89,12 @@ class InternalTopics:
 
 
 GROUPS_AT_ONCE = 500
-"""Groups listed without a break: about a millisecond."""
+"""The most groups listed in one turn of the event loop, which takes about a millisecond."""
 RELOAD_EVERY_MS = 60_000
-"""How often it tries to load groups that are not loaded."""
+"""The time in ms between two attempts to load a shard's unloaded groups."""
 SWEEP_EVERY_S = 1.0
-"""How often it checks whether metadata are fresh, while a shard waits for that."""
+"""The time in seconds between two checks of whether this broker's metadata are fresh, while a shard
+waits for that to delete offsets of deleted topics."""
 
 
 class Coordinators:
@@ -203,8 +204,9 @@ class Coordinators:
         return PartitionKey(topic_id, partition_of(group_id, partitions)) if partitions else None
 
     def ask(self, group_id: str, op: Operation) -> Asker:
-        """Have the group's shard decide the operation, and return the asker, which gets the answer
-        now or later. Without a shard here it has an error already."""
+        """Have the group's shard decide the operation. Return the asker, which gets the answer now
+        or later. If no shard here coordinates the group, the asker already has an error as its
+        answer."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             return shard.ask(op)
@@ -227,8 +229,8 @@ class Coordinators:
                 yield shard.ask(op)
 
     def order(self, group_id: str, op: Operation) -> None:
-        """Have the group's shard decide an operation that needs no answer. Do nothing without a
-        shard here."""
+        """Have the group's shard decide an operation that needs no answer. Do nothing if no shard
+        here coordinates the group."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             shard.order(op)
@@ -282,9 +284,9 @@ class Coordinators:
         self._kick.set()
 
     async def _look_at_unloaded(self) -> None:
-        """Make room if it is wanted; then read at most one shard's log again, to delete or load
-        groups that were not loaded for lack of memory. New shards are loaded before the next such
-        pass."""
+        """Unload groups if the memory budget is exceeded. Then read at most one shard's log again,
+        to delete or to load groups that were not loaded for lack of memory. The caller loads new
+        shards before it calls this again."""
         if self.memory.wants_room:
             await make_room(self.shards(), self.memory)
             self.memory.wants_room = False

@@ -39,7 +39,7 @@ from plimsoll_core.groups.state import CommittedOffset
 _FAMILIES = (
     (
         "plimsoll_group_lag_records",
-        "Offsets between the committed ones of a group and the log ends",
+        "Lag: offsets from a group's committed ones to the log ends",
     ),
     (
         "plimsoll_group_lag_seconds",
@@ -47,7 +47,7 @@ _FAMILIES = (
     ),
     (
         "plimsoll_group_committed_position",
-        "Sum of the committed offsets",
+        "Sum of a group's committed offsets",
     ),
     (
         "plimsoll_group_stuck_seconds",
@@ -72,24 +72,24 @@ async def lag_text(lags: Sequence[TopicLag]) -> bytes:
 
 LOOK_EVERY_S = 10.0
 PARTITIONS_MAX = 10_000
-"""The number of partitions with a known log end. Each takes a thousand bytes."""
+"""The most partitions with log ends that are looked up. Each takes about a thousand bytes."""
 
 Shards = Callable[[], list[GroupShard]]
 
 
 @dataclass(slots=True)
 class GroupStats:
-    """Counters of group coordination since the broker's start, which the metrics read. They only
-    grow."""
+    """Counters of group coordination since the broker's start, for the metrics. They never
+    decrease."""
 
     loads: int = 0
     load_ms: int = 0
     commits: int = 0
-    """Offsets that were committed."""
+    """The number of offsets that were committed."""
     commit_failures: Counter[str] = field(default_factory=Counter)
-    """Offsets that failed to commit, by Kafka's name of the error code."""
+    """The number of offsets that failed to commit, by Kafka's name of the error code."""
     rebalances_ended: int = 0
-    """Rebalances of shards that are no longer here."""
+    """The number of rebalances in shards that this broker has since dropped."""
 
     def answered(self, op: Operation, answer: object) -> None:
         """Count the offsets of a commit by its answer: those committed, and those that failed."""
@@ -104,16 +104,17 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSeen:
-    """What the last look at all groups found, for the metrics."""
+    """The result of the last look at all groups, for the metrics."""
 
     states: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
-    """Groups by state, in Kafka's words."""
+    """The number of groups in each state; the states have Kafka's names."""
     lag_text: bytes = b""
-    """In Prometheus' text format; empty if no lag is measured."""
+    """The groups' lag in Prometheus' text format; empty if lag is not measured."""
     series_left_out: int = 0
-    """Topics of groups that are not shown, because others lag more."""
+    """The number of pairs of group and topic that are not shown, because other pairs lag
+    more."""
     partitions_left_out: int = 0
-    """Committed offsets without a known log end."""
+    """The number of committed offsets of partitions without a known log end."""
 
     @property
     def groups(self) -> int:
@@ -167,7 +168,7 @@ class GroupMeasures:
     # --- lag ------------------------------------------------------------------------------------
 
     async def _wanted(self) -> list[PartitionKey]:
-        """Return the partitions with committed offsets, at most PARTITIONS_MAX."""
+        """Return the partitions for which groups have committed offsets, at most PARTITIONS_MAX."""
         wanted: dict[PartitionKey, None] = {}
         async for _, topic, committed in in_slices(self._topics()):
             for index, offset in committed.items():

@@ -49,7 +49,7 @@ from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_r
 from plimsoll_wire.record_sets import KeyValue, size_of, write_batch
 
 AT_ONCE = 20
-"""Deadlines in one turn of the event loop."""
+"""The most deadlines handled in one turn of the event loop."""
 
 
 class DeadlineTimer:
@@ -109,9 +109,10 @@ class DeadlineTimer:
 
 
 HELD_MS_MAX = 5_000
-"""How long an operation waits for the load: less than any client's request timeout."""
+"""The longest time in ms that an operation waits for its shard to load. It is below any client's
+request timeout."""
 HELD_MAX = 1_000
-"""Held operations of one shard; more are refused at once."""
+"""The most operations held for one loading shard; further ones are refused at once."""
 
 _LOADS = RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -160,14 +161,14 @@ class HeldOperations:
                 asker.answer(RefusedAsWhole(code))
 
     def _waited_enough(self, key: Hashable) -> None:
-        """Refuse an operation that was held too long."""
+        """Refuse the operation with this key, because it was held for HELD_MS_MAX."""
         assert isinstance(key, Asker)
         del self._ops[key]
         key.answer(_LOADS)
 
 
 RECORDS_AT_ONCE = 10_000
-"""Records in one batch."""
+"""The most records in one batch."""
 
 
 class TurnAppends:
@@ -243,7 +244,7 @@ class TurnAppends:
 
 
 DELETIONS_MAX = 1_000
-"""Groups of one shard that wait for the log to be read before they are deleted."""
+"""The most groups of one shard that wait to be deleted after their keys are read from the log."""
 
 
 class ShardPhase(Enum):
@@ -256,11 +257,12 @@ class ShardPhase(Enum):
 
 
 class GivesUp(Protocol):
-    """A pass through the shard's log that loads groups again (`Rereading`), as far as the shard
-    needs it."""
+    """A pass through a shard's log that loads unloaded groups again (`Rereading`); only the method
+    that the shard itself calls."""
 
     def give_up(self, group_id: str) -> None:
-        """Read the group no further in this pass: there is no memory for it."""
+        """Stop reading the records of this group in this pass, because there is no memory for the
+        group."""
 
 
 class GroupShard:
@@ -337,12 +339,12 @@ class GroupShard:
 
     @property
     def holds_back(self) -> bool:
-        """True if the log has groups that are not loaded for lack of memory."""
+        """True if the shard's log has groups that are not loaded for lack of memory."""
         return bool(self.state.unloaded) or self.state.more_unloaded
 
     def may_unload(self, group_id: str) -> bool:
-        """Return True if the group may be unloaded: it has no members, or the shard is not active
-        yet."""
+        """Return True if the group may be unloaded: either it has no members, or the shard is not
+        active yet."""
         group = self.state.groups.get(group_id)
         if group is None:
             return False
@@ -390,7 +392,7 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _let_go(self) -> None:
-        """Release its memory, and refuse the waiting deletions."""
+        """Release the memory of the shard's groups, and refuse the deletions that wait."""
         self.state.memory.close()
         deletions, self.deletions = self.deletions, {}
         for asker in (one for askers in deletions.values() for one in askers):
@@ -416,8 +418,8 @@ class GroupShard:
             self.decide(op, None)
 
     def may_tell(self) -> bool:
-        """Return True if its state may be told to clients now: it leads, and the broker holds the
-        lease."""
+        """Return True if clients may be told the shard's state now: this broker leads the shard's
+        partition and holds the leader lease."""
         return self.leads and self._manager.serving.holds(self.hosted)
 
     @property
@@ -471,8 +473,8 @@ class GroupShard:
         self.kick()
 
     async def delete_unloaded(self, group_id: str) -> object:
-        """Delete a group with keys that were read from the log again. Return the answer once all
-        tombstones are committed."""
+        """Delete, in steps, an unloaded group after its keys were read from the log. Return the
+        client's answer once all tombstones are committed."""
         while True:
             asker = Asker()
             self.decide(DeleteUnloaded(group_id=group_id), asker)
@@ -538,5 +540,5 @@ class GroupShard:
     # --- time -----------------------------------------------------------------------------------
 
     def _due(self, key: object) -> None:
-        """Decide the operation of a deadline that has passed."""
+        """Decide the operation that belongs to a deadline that has passed."""
         self.order(due(key))  # type: ignore[arg-type]

@@ -40,19 +40,20 @@ from plimsoll_wire.records import BadRecords
 
 logger = logging.getLogger("plimsoll.loader")
 _SPARE_PART = 4
-"""One part in so many of the memory budget is kept free, for principals that hold little."""
+"""The part of the memory budget that is kept free for principals that hold little: one
+_SPARE_PART-th."""
 _NAMES_PART = 2
-"""The names of unloaded groups may take one part in so many of the rest of the memory. Beyond that
-all names are forgotten, rather than loaded groups unloaded. One principal cannot create as many
-groups."""
+"""The part of the remaining memory that the names of unloaded groups may take: one _NAMES_PART-th.
+Beyond that all these names are forgotten, so that no loaded group must be unloaded for them. One
+principal cannot create so many groups."""
 
 
 # --- making room ----------------------------------------------------------------------------------
 
 
 class _Candidates:
-    """Groups that may be unloaded, sorted by owner (principal) and by size to the next power of
-    two."""
+    """Groups that may be unloaded, by owner (principal), and for each owner by size, rounded up to
+    a power of two."""
 
     def __init__(self) -> None:
         self._by_owner: dict[str, dict[int, list[tuple[GroupShard, str]]]] = {}
@@ -62,8 +63,8 @@ class _Candidates:
         sizes.setdefault(size_bytes.bit_length(), []).append((shard, group_id))
 
     def take(self, memory: GroupMemory) -> Iterable[tuple[GroupShard, str]]:
-        """Remove and yield the groups in the order in which to unload them: a largest one of the
-        owner that uses most memory first."""
+        """Remove and yield the groups in the order in which to unload them: each time one of the
+        largest groups of the owner that uses most memory."""
         while self._by_owner:
             owner = max(self._by_owner, key=lambda one: (memory.pool.held(one), one))
             sizes = self._by_owner[owner]
@@ -131,13 +132,14 @@ class Rereading:
         self.keys_alone = keys_alone
 
     def give_up(self, group_id: str) -> None:
-        """Read the group no further in this pass: there is no memory for it."""
+        """Stop reading the records of this group in this pass, because there is no memory for the
+        group."""
         self.names.discard(group_id)
         if self._others is not None:
             self._others.add(group_id)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record of the log, if it is of a group that this pass reads."""
+        """Apply a record of the log to the shard if it belongs to a group that this pass reads."""
         group_id = record.group_id
         if group_id not in self.names:
             if self._others is None or group_id in self._others:
@@ -205,11 +207,12 @@ def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
 
 READ_BYTES = 256 * 1024
 UNKNOWN_MAX = 50
-"""Unknown kinds of records that are logged, for one log."""
+"""The most unknown kinds of records that are logged while one log is read."""
 
 
 class _Slices:
-    """Lets other tasks run when a time slice is over. `count`: the number of records so far."""
+    """Gives other tasks a turn whenever a time slice is over. `count`: the number of records so
+    far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -371,9 +374,9 @@ class _Unreadable(Exception):
 
 
 class _Pass(NamedTuple):
-    """One pass through a shard's log. `replay`: called for each record. `shards`: returns all
-    shards of the broker. `makes_room`: True if groups may be unloaded to make room for what is
-    read."""
+    """One pass through a shard's log. `replay`: called with each record. `shards`: returns all
+    shards of the broker. `makes_room`: True if other groups may be unloaded to make room for the
+    groups that are read."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
@@ -395,7 +398,7 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
         except BatchError as error:
             raise _unreadable(shard, offset, str(error)) from error
         if not headers:
-            raise _unreadable(shard, offset, "the log ends before its own end")
+            raise _unreadable(shard, offset, "the log has no records up to its end offset")
         position, view = 0, memoryview(data)
         for header in headers:
             if not check_crc(view, position, header.length):
@@ -409,7 +412,7 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
 
 
 async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
-    """Hand each record of a batch to the pass."""
+    """Decode a batch, and call the pass's `replay` with each of its records."""
     if header.is_control:
         return
     shard, slices = reading.shard, reading.slices

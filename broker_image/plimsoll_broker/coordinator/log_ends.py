@@ -27,7 +27,8 @@ from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.primitives import MalformedMessage
 
 ASKED_AT_ONCE = 500
-"""Partitions in one request; its reply is parsed within a few milliseconds."""
+"""The most partitions in one ListOffsets request, so that its reply is parsed within a few
+milliseconds."""
 CONNECT_S = 2.0
 SILENCE_S = 5.0
 _VERSION, _LATEST = 5, -1
@@ -36,7 +37,8 @@ _CORRELATION_BYTES = 4
 
 class LogEnds:
     """Looks up the log ends of partitions with committed offsets, and keeps the recent ones.
-    `manager`: gives metadata and the logs here. `most`: the number of partitions that it keeps."""
+    `manager`: gives the metadata and this broker's own logs. `most`: the most
+    partitions with kept log ends."""
 
     def __init__(self, manager: ReplicaManager, most: int) -> None:
         self._manager = manager
@@ -46,8 +48,8 @@ class LogEnds:
         self._numbers = count(1)
 
     def history(self, key: PartitionKey) -> EndHistory | None:
-        """Return the log ends of a partition that are known, with their times. Return None if none
-        is."""
+        """Return the known log ends of a partition with the times at which they were seen. Return
+        None if none is known."""
         return self._histories.get(key)
 
     async def look(self, wanted: Sequence[PartitionKey]) -> None:
@@ -86,7 +88,8 @@ class LogEnds:
         self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())
 
     def _here(self, partition: Partition) -> bool:
-        """Note the log end of the replica here. Return False if there is none that is in sync."""
+        """Note the log end of this broker's own replica. Return False if there is no replica here
+        that is in sync."""
         manager, hosted = self._manager, self._manager.hosted(partition.key)
         if hosted is None or hosted.replica.failed or not manager.is_here(hosted):
             return False

@@ -1,1 +1,1 @@
-"""One module per API, or per family of APIs."""
+"""Handlers of Kafka requests: one module per API, or per family of APIs."""

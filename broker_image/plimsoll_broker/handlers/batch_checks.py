@@ -2,18 +2,17 @@
 
 The produce handler checks short batches on the event loop and others in a thread. The checks look
 at bytes only; the handler applies the partition's configs. A batch that passes can be decompressed
-and holds as many records as its header says; the records' contents are the client's. Source:
-Kafka's LogValidator, as far as a tenth of the throughput pays for it (docs/guarantees.md lists what
-is not checked).
+and holds as many records as its header says. The contents of the records are not checked. Source:
+Kafka's LogValidator, as far as the checks cost no more than a tenth of the throughput
+(docs/guarantees.md lists what is not checked).
 
 `recompressed` encodes a batch's records in another codec, for topics with a `compression.type` that
-requires one. Everything else of the batch stays: offsets, times, producer and sequence. Source:
-Kafka's LogValidator.
+requires one. Offsets, timestamps, producer and sequence stay as they are. Source: Kafka's
+LogValidator.
 
-`InOrder`: produce requests that take long, in sequence for each connection. A large or compressed
-batch is checked in a thread, and recompressed in one if its topic requires another codec. Later
-requests of the same connection wait behind it (`long_work`): a client's batches must not overtake
-each other, and a client sends those of a partition over one connection.
+`InOrder`: checks and recompresses large or compressed batches in threads. Later requests of the
+same connection wait until the earlier one is decided (`long_work`): a client sends the batches of a
+partition over one connection, and they must not overtake each other.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ byte each."""
 
 _NO_TIME = -1
 _VIEWED_BYTES = 512
-"""An uncompressed batch with larger records than this, on average, is checked without a copy."""
+"""The size in bytes above which records are large, on average over a batch. An uncompressed batch
+with large records is checked without a copy."""
 
 _ATTRIBUTES_AND_COUNT = struct.Struct(">h34xi")
 _ATTRIBUTES_AT = 21
@@ -114,7 +114,7 @@ def check_batch(
     largest allowed size (`OPENED_BYTES_MAX`).
     """
     if not records:
-        return BadSent(Code.INVALID_RECORD, "there is no record batch")
+        return BadSent(Code.INVALID_RECORD, "there is no record batch for the partition")
     try:
         header = parse_header(records)
     except BatchError as error:
@@ -129,9 +129,9 @@ def check_batch(
 
 
 def _code_of(reason: BadBatch, records: memoryview) -> Code:
-    """Return Kafka's error code for a batch that cannot be parsed. A client retries only the code
-    for bytes that were damaged in transit; a truncated batch, or one of an older format, gets the
-    other code."""
+    """Return Kafka's error code for a batch that cannot be parsed: CORRUPT_MESSAGE, which clients
+    retry, only for bytes that may have been damaged in transit; INVALID_RECORD for a truncated
+    batch or one of an older format."""
     spoilt = reason is BadBatch.LENGTH
     if reason is BadBatch.MAGIC:
         spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS
@@ -140,16 +140,22 @@ def _code_of(reason: BadBatch, records: memoryview) -> Code:
 
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
     if header.length != size:
-        return BadSent(Code.INVALID_RECORD, "more than one record batch")
+        return BadSent(Code.INVALID_RECORD, "there is more than one record batch for the partition")
     if header.base_offset != 0:
-        return BadSent(Code.INVALID_RECORD, "the base offset is not 0")
+        return BadSent(Code.INVALID_RECORD, "the base offset of a produced batch must be 0")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
-        return BadSent(Code.INVALID_RECORD, "the offsets do not count the records")
+        return BadSent(
+            Code.INVALID_RECORD, "the last offset delta does not match the number of records"
+        )
     if header.producer_id >= 0:
         if header.base_sequence < 0:
-            return BadSent(Code.INVALID_RECORD, "a producer id without a sequence")
+            return BadSent(
+                Code.INVALID_RECORD, "the batch has a producer id and no sequence number"
+            )
         if header.producer_epoch < 0:
-            return BadSent(Code.INVALID_PRODUCER_EPOCH, "a producer id without an epoch")
+            return BadSent(
+                Code.INVALID_PRODUCER_EPOCH, "the batch has a producer id and no producer epoch"
+            )
     plain = 0 <= header.attributes <= CODEC_MAX
     return None if plain else _bad_attributes(header)
 
@@ -160,12 +166,14 @@ def _bad_attributes(header: BatchHeader) -> BadSent | None:
     if header.is_control or header.is_transactional:
         return BadSent(Code.INVALID_RECORD, "transactions are not supported")
     if header.attributes & LOG_APPEND_TIME:
-        message = "the batch says that a log gave it its time, which is not for a producer to say"
+        message = "the batch is marked LogAppendTime, which a producer must not set"
         return BadSent(Code.INVALID_TIMESTAMP, message)
     if header.delete_horizon_ms is not None:
-        return BadSent(Code.INVALID_RECORD, "only a cleaner says from when on tombstones may go")
+        return BadSent(
+            Code.INVALID_RECORD, "the batch has a delete horizon, which a producer must not set"
+        )
     if header.codec > CODEC_MAX:
-        return BadSent(Code.INVALID_RECORD, "an unknown compression codec")
+        return BadSent(Code.INVALID_RECORD, "the compression codec of the batch is unknown")
     return None
 
 
@@ -190,7 +198,7 @@ def _bad_records(
 
 
 def _body(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> bytes | memoryview:
-    """Return the batch's records without compression. Small records are copied, since bytes are
+    """Return the records of a batch, decompressed. Small records are copied into bytes, which are
     faster to walk over than a view."""
     if header.codec == NONE and len(records) > _VIEWED_BYTES * header.count:
         return records
@@ -218,7 +226,7 @@ def recompressed(
     del plain
     size = HEADER_SIZE + len(body)
     if size > size_max:
-        message = f"{size} bytes as {NAMES[codec]}; max.message.bytes is {size_max}"
+        message = f"{size} bytes compressed as {NAMES[codec]}; max.message.bytes is {size_max}"
         return BadSent(Code.MESSAGE_TOO_LARGE, message)
     attributes = header.attributes & ~CODEC_MASK | codec
     batch = bytearray(seal(header._replace(attributes=attributes), body))
@@ -228,7 +236,7 @@ def recompressed(
 RECORDS_AT_ONCE = 10_000
 """The most records that are walked over on the event loop in one go: a millisecond or two."""
 KEYED_AT_ONCE = 1_000
-"""The same for compacted topics, where the key of each record is checked."""
+"""As RECORDS_AT_ONCE, for compacted topics, where the key of each record is checked."""
 BYTES_AT_ONCE = 4 * 2**20
 """The most bytes that are checked and written on the event loop in one go."""
 PARTITIONS_AT_ONCE = 100
@@ -240,8 +248,9 @@ OPENING_AS_RECORDS = 10_000
 
 OPENING_AT_ONCE = 128 * 2**10
 OPENED_AT_ONCE = 2 * 2**20
-"""Up to these sizes compressed batches, before (`OPENING_AT_ONCE`) and after decompression, are
-handled on the event loop, in bytes: a usual request is, since a thread costs more."""
+"""The largest compressed batches that are handled on the event loop, in bytes, before
+(`OPENING_AT_ONCE`) and after decompression. Usual batches are smaller, and a thread would cost more
+than their check."""
 
 Checked = BatchHeader | BadSent
 _Where = tuple[int, int]
@@ -289,8 +298,8 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 
 def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
-    """As `check_at_once`, for a request with a single batch, which most producers send. It is
-    faster, since the batch is visited once instead of twice."""
+    """Do what `check_at_once` does, for a request with a single batch, which most producers send.
+    This is faster, since the batch is visited once instead of twice."""
     index, records = topic.partitions[0]
     size = 0 if records is None else len(records)
     walked, opening = effort(records)
@@ -344,9 +353,9 @@ def by_version(found: Answers, version: int) -> Answers:
 
 
 class CheckedFor:
-    """What each topic demanded of its batches when their check began. Before a batch is written the
-    topic's name may have passed to another topic, or the topic may have begun to require keys. Then
-    the check no longer applies, and the client must send the batch again."""
+    """The demands that each topic made on its batches when their check began. Before a batch is
+    written, the topic's name may have passed to another topic, or the topic may have begun to
+    require keys. Then the check no longer applies, and the client must send the batch again."""
 
     def __init__(self, wanted: Wanted, by_name: Callable[[str, int], Hosted | None]) -> None:
         self._wanted = wanted
@@ -406,8 +415,8 @@ class InOrder:
     async def recompressed(
         self, header: BatchHeader, records: memoryview, codec: int, size_max: int
     ) -> Recompressed | BadSent:
-        """Recompress one batch in a thread, just before it is appended. The decompressed size of a
-        whole request is not bounded, so batches are not recompressed in advance."""
+        """Recompress one batch in a thread, just before it is appended. Batches are not
+        recompressed in advance, since the decompressed size of a whole request is not bounded."""
         return await self._aside.do(partial(recompressed, header, records, codec, size_max))
 
     async def _check_some(self, some: list[_Sent]) -> Answers:

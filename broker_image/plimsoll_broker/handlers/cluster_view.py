@@ -1,6 +1,7 @@
-"""ClusterView: the broker's current cluster image, and what else metadata and admin handlers share.
+"""ClusterView: the broker's current cluster image, and other knowledge that metadata and admin
+handlers share.
 
-Made by `handlers.routes`; `ImageWatch` gets every new image. It decides nothing.
+Made by `handlers.routes`; `ImageWatch` gets every new image. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 WAIT_MS_MAX = 60_000
 """The longest time in ms for which a request is held, even if its client would wait longer."""
 EVERY_OPERATION = {kind: operation_bits(told) for kind, told in TOLD_OPERATIONS.items()}
-"""All operations on each type of resource, as bits: what clients are told if authorization is
-off."""
+"""The bits of all operations on each type of resource, as `authorized_operations` reports them if
+authorization is off."""
 
 Command = Callable[[Forwarded, int], Awaitable[Answer]]
 """Sends a request to the controller once and returns its answer. Takes a timeout in ms; raises
@@ -35,7 +36,7 @@ NoController."""
 
 class ImageWatch:
     """The current cluster image of this broker. Handlers wait here until a condition on the image
-    holds. It also knows which brokers were fenced a moment ago."""
+    holds. `just_fenced` names the brokers that were fenced a moment ago."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -69,11 +70,11 @@ class ImageWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """What metadata and admin handlers know of the cluster. `watch`: the current image. `command`:
-    sends a request to the controller. `configs`: this broker's own configs, by Kafka's names.
-    `aside`: runs long work in threads. `topic_defaults`: returns the cluster's defaults for new
-    topics; None until a controller has sent them. `lost_leaders`: returns the leaders that this
-    broker follows and cannot reach, each with the duration in ms."""
+    """The knowledge of the cluster that metadata and admin handlers share. `watch`: the current
+    image. `command`: sends a request to the controller. `configs`: this broker's own configs, by
+    Kafka's names. `aside`: runs long work in threads. `topic_defaults`: returns the cluster's
+    defaults for new topics; None until a controller has sent them. `lost_leaders`: returns the
+    leaders that this broker follows and cannot reach, each with the duration in ms."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -102,9 +103,9 @@ def endpoint_of(broker: Broker, listener: Listener) -> Endpoint | None:
 
 
 def admin_target(view: ClusterView) -> int:
-    """Return the broker id that a reply names as the controller, to which clients send admin
-    requests. It is this broker if it is not fenced, else the lowest id that is not, or -1. Any
-    broker forwards these requests."""
+    """Return the id of the broker that a reply names as the controller, so that clients send admin
+    requests to it; any broker forwards these requests. Return this broker's id if this broker is
+    not fenced, else the lowest id of an unfenced broker, or -1 if all are fenced."""
     own = view.image.brokers.get(view.broker_id)
     if own is not None and not own.fenced:
         return view.broker_id
@@ -113,8 +114,8 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
-    """Return the error code that clients of this listener see for a partition with this leader.
-    Return NONE if they can reach the leader. If `leader` is None, the partition has none."""
+    """Return the error code that clients of this listener see for a partition led by `leader`.
+    Return NONE if they can reach this leader. `leader`: None if the partition has no leader."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE
@@ -124,7 +125,7 @@ def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) ->
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
-    """Return those of these replicas that are on fenced or unregistered brokers."""
+    """Return the replicas, of those in `replicas`, that are on fenced or unregistered brokers."""
     found = []
     for replica in replicas:
         broker = image.brokers.get(replica)

@@ -109,14 +109,15 @@ _NAMES: dict[ConfigType, tuple[str, ...]] = {
     ),
     ConfigType.LIST: (*LISTS, "log.cleanup.policy"),
 }
-"""Configs with a type that does not follow from their default. Any other number is a LONG."""
+"""Configs with a type that their default does not show, by type. Every unlisted config with a
+number as its default is a LONG."""
 
 _TYPES = {name: type_ for type_, names in _NAMES.items() for name in names}
 
 
 def type_of(name: str, default: str) -> ConfigType:
-    """Return the type of a config. If the name is not listed the type follows from `default`: a
-    boolean, a LONG, or else a STRING."""
+    """Return the type of a config. The type of a config that is not listed follows from `default`:
+    BOOLEAN, LONG or STRING."""
     if (found := _TYPES.get(name)) is not None:
         return found
     if default in ("true", "false"):
@@ -133,7 +134,8 @@ SHOWN_NAMES = BROKER_NAMES | {
     "preallocate": "log.preallocate",
     "segment.jitter.ms": "log.roll.jitter.ms",
 }
-"""As `BROKER_NAMES`, with the broker configs that exist only in Kafka."""
+"""The broker configs to show in answers, by topic config: `BROKER_NAMES` and those that exist only
+in Kafka."""
 TOPICS_ALONE = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -143,12 +145,12 @@ TOPICS_ALONE = frozenset(
         "remote.storage.enable",
     }
 )
-"""Topic configs without a broker config."""
+"""Topic configs that have no broker config as their default."""
 
 
 def value_without_topic(name: str, broker_configs: Mapping[str, str]) -> str:
-    """Return the value that a topic config has if the topic does not set it, or "" for an unknown
-    name."""
+    """Return the value that a topic config has if the topic does not set it. Return an empty string
+    for an unknown name."""
     key = BY_NAME.get(name)
     default = "" if key is None else key.default
     return broker_configs.get(BROKER_NAMES.get(name, name), default)
@@ -160,7 +162,7 @@ _GROUP = 32
 
 _SOURCE_TOPIC = 1
 _SOURCE_DYNAMIC_DEFAULT = 3
-"""The source of configs that are set for all brokers together."""
+"""Kafka's number for the source of a config that is set for all brokers together."""
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
 
@@ -197,8 +199,8 @@ def _answer(view: ClusterView, image: ClusterImage, version: int, request: Any) 
 
 
 class _Results:
-    """The results of a DescribeConfigs request, one for each distinct resource. Each is made when
-    the encoder asks for it, so that at most one of them is in memory."""
+    """The results of a DescribeConfigs request, one for each distinct resource. A result is made
+    when the encoder asks for it, so that at most one of them is in memory."""
 
     def __init__(self, view: ClusterView, image: ClusterImage, request: Any) -> None:
         self._view = view
@@ -278,9 +280,9 @@ def _configs(
         return Code.INVALID_REQUEST, message, []
     if kind == _GROUP:
         # As Kafka answers for a group without configs.
-        unnamed = None if name else "A group is named; there are no defaults of groups."
+        unnamed = None if name else "Name a group: there are no default configs of groups."
         return Code.INVALID_REQUEST if unnamed else Code.NONE, unnamed, []
-    return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
+    return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs in this cluster.", []
 
 
 def topic_configs(
@@ -299,7 +301,7 @@ def topic_configs(
         {"name": MIN_ISR, "value": str(min_isr), "source": source},
         {"name": MIN_ISR, "value": _MIN_ISR_DEFAULT, "source": _SOURCE_DEFAULT},
     ]
-    entries.append(_entry(MIN_ISR, synonyms, "How many in-sync replicas a commit needs."))
+    entries.append(_entry(MIN_ISR, synonyms, "Least number of in-sync replicas for acks=all."))
     entries += [_older_name(entry) for entry in entries if entry["name"] == UNCLEAN_RECOVERY]
     return sorted(entries, key=lambda entry: str(entry["name"]))
 
@@ -358,15 +360,16 @@ def _broker_configs(view: ClusterView) -> list[dict[str, Any]]:
 
 
 _DOCS_OF_NEW_TOPICS = {
-    NUM_PARTITIONS: "Partitions of a topic if its client states none.",
-    DEFAULT_FACTOR: "Replicas of a topic if its client states none.",
-    MIN_ISR: "In-sync replicas that a commit needs in a topic if its client does not say.",
+    NUM_PARTITIONS: "Number of partitions of a new topic if the client does not state one.",
+    DEFAULT_FACTOR: "Replication factor of a new topic if the client does not state one.",
+    MIN_ISR: "Least number of in-sync replicas for acks=all in a new topic, if the client does "
+    "not state one.",
 }
 
 
 def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
-    """Return the cluster's defaults for new topics as broker configs; none if they are not known
-    yet. The LogCluster states them and the controller applies them."""
+    """Return the cluster's defaults for new topics as broker configs; an empty dictionary if they
+    are not known yet. The LogCluster states these defaults and the controller applies them."""
     if defaults is None:
         return {}
     return {
@@ -394,8 +397,8 @@ def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[s
 TOPIC, BROKER, GROUP = 2, 4, 32
 _OPERATIONS: dict[int, ConfigOperation] = {0: "Set", 1: "Delete", 2: "Append", 3: "Subtract"}
 _TIMEOUT_MS = 30_000
-"""How long the controller's answer is awaited, in ms: these requests have no timeout of their
-own."""
+"""The time in ms within which the controller must answer. AlterConfigs requests have no timeout of
+their own."""
 
 _Resource = tuple[int, str]
 
@@ -440,7 +443,9 @@ def _asked(view: ClusterView, request: Any, replace: bool) -> _AskedChanges:
         if resource in refused:
             continue
         if times[resource] > 1:
-            refused[resource] = _invalid("The request names this resource more than once.")
+            refused[resource] = _invalid(
+                "The request names this resource more than once; name each resource once."
+            )
             continue
         changes = _changes(view, each)
         if isinstance(changes, Refusal) or resource[0] != TOPIC:
@@ -476,15 +481,15 @@ def _not_a_topic(
     changes: tuple[ConfigChange, ...] | Refusal,
     replace: bool,
 ) -> Refusal | None:
-    """Return the refusal of a change to a resource that is not a topic. Return None if the change
+    """Return the refusal of a change to a resource other than a topic. Return None if the change
     would change nothing, so that it succeeds."""
     kind, name = resource
     if isinstance(changes, Refusal):
         return changes
     if kind not in (BROKER, GROUP):
-        return _invalid(f"Resources of type {kind} have no configs here.")
+        return _invalid(f"Resources of type {kind} have no configs in this cluster.")
     if kind == GROUP and not name:
-        return _invalid("A group is named; there are no defaults of groups.")
+        return _invalid("Name a group: there are no default configs of groups.")
     if kind == BROKER and name and not (name.isascii() and name.isdecimal()):
         return _invalid(f"A broker is named by its id, a whole number, not {name[:100]!r}.")
     if not replace and all(one.operation in ("Delete", "Subtract") for one in changes):
@@ -529,7 +534,8 @@ def _reply(key: ApiKey, version: int, asked: _AskedChanges, told: dict[str, Topi
 
 TOPIC, BROKER = 2, 4
 _WITHOUT_ANY = frozenset({8, 16, 32})
-"""Types of Kafka that have no resources here: loggers of brokers, client metrics, groups."""
+"""Kafka's numbers for types of resources of which this cluster has none: loggers of brokers, client
+metrics, groups."""
 _TYPES_VERSION = 1
 
 

@@ -36,11 +36,11 @@ class _AskedDeletion(NamedTuple):
 
 
 _Times = Counter[tuple[str, int]]
-"""How often each partition is named."""
+"""The number of times that a request names each partition, by topic and index."""
 
 
 def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
-    """Return the partitions of a request, and how often each is named."""
+    """Return the partitions of a request, and the number of times that the request names each."""
     asked = [
         _AskedDeletion(topic.name, partition.partition_index, partition.offset)
         for topic in request.topics
@@ -50,8 +50,8 @@ def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
 
 
 class _Waiting:
-    """Counts the deletions of one request that are not complete yet. `all_answered` returns when
-    there are none."""
+    """Counts the partitions of one request with records that are not deleted yet. `all_answered`
+    returns once the count is zero."""
 
     def __init__(self) -> None:
         self.left = 1  # one until `all_answered`

@@ -1,4 +1,5 @@
-"""DescribeLogDirs: the size of each replica on this broker, and the room on its volume.
+"""DescribeLogDirs: the size of each replica on this broker, and the size and free space of its
+volume.
 
 A broker has one directory, its volume. The lag is relative to the high watermark that the replica
 knows, as in Kafka. Source: KIP-113, KIP-827.
@@ -20,7 +21,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 UNKNOWN = -1
-"""Stands for an unknown number of bytes."""
+"""The value in a response for an unknown number of bytes."""
 
 
 class _ReplicaSize(NamedTuple):
@@ -57,7 +58,8 @@ def describe_log_dirs(manager: ReplicaManager, aside: Aside) -> Handler:
 
 
 def _wanted(request: Any) -> frozenset[tuple[str, int]] | None:
-    """Return the topic and index of each requested partition, or None if all are requested."""
+    """Return the topic name and index of each requested partition, or None if all partitions are
+    requested."""
     if request.topics is None:
         return None
     return frozenset((each.topic, index) for each in request.topics for index in each.partitions)

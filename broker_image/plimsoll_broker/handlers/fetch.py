@@ -1,4 +1,5 @@
-"""Fetch: followers replicate and consumers read; long polls are parked as data.
+"""Fetch: serves followers, which replicate, and consumers, which read. A fetch that waits for
+records is parked as an object, not as a task.
 
 Called by the sessions. A follower's fetch offset is recorded once, when its request arrives;
 reading is repeated whenever one of its partitions has something new. Followers may use a fetch
@@ -44,8 +45,8 @@ _CODE_VERSION = 7
 LONG_BYTES = 16 * 1024
 """A larger request, in bytes, is parsed in a thread. It holds some five hundred partitions."""
 NAMED_MAX = 20_000
-"""The most topics and partitions that a client's fetch may name. A follower may name all that it
-has."""
+"""The most topics and partitions that a client's fetch may name. A follower's fetch may name any
+number."""
 
 
 class FetchHandler:
@@ -113,11 +114,9 @@ class FetchHandler:
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | Awaitable[Reply | None]:
         """Serve a follower's fetch: in its fetch session, in a new one, or without one.
-
-        `is_registered`: the request has the sender's registered broker epoch. Only then may it
-        report a newer controller, is it outside of the clients' memory budget, and may it have a
-        session.
-        """
+        `is_registered`: True if the request has the sender's registered broker epoch. Only then may
+        the request report a newer controller or begin a fetch session, and only then is its reply
+        outside the clients' memory budget."""
         connection = context.connection
         if is_registered:
             connection.belongs_to_broker()
@@ -139,8 +138,8 @@ class FetchHandler:
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | ReplyLater:
         """Serve a fetch in the fetch session of its connection. The session ends, and the follower
-        must begin another one, if the request names another session, skips a session epoch, or is
-        not of the registered broker epoch: a fetch offset of an earlier process of a broker must
+        must begin another one, if the request names another session, skips a session epoch, or does
+        not have the registered broker epoch: a fetch offset of an earlier process of a broker must
         not count for a later one."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
@@ -206,8 +205,8 @@ class FetchHandler:
         topic: FetchTopic,
         partition: FetchPartition,
     ) -> Asked:
-        """Look up one partition of a request. Check a consumer's rights, or record a follower's
-        fetch offset. The result contains the error if the partition may not be read."""
+        """Look up one partition of a request. For a consumer, check its rights; for a follower,
+        record its fetch offset. The result contains the error if the partition may not be read."""
         manager, image = self._manager, self._manager.image
         name, topic_id, index = topic.name, topic.topic_id, partition.partition
         if name is None and topic_id is not None and image is not None:
@@ -232,8 +231,8 @@ class FetchHandler:
 
 
 def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
-    """Return True if the request may begin a fetch session: it names topics by id and its broker
-    epoch, and not too many partitions."""
+    """Return True if the request may begin a fetch session: it names topics by id, has a broker
+    epoch, and does not have too many partitions."""
     return (
         context.api_version >= TOPIC_ID_VERSION
         and request.replica_epoch is not None

@@ -1,15 +1,15 @@
 """Poll: a fetch of a consumer, or of a follower without a session, that waits until there is enough
 to read.
 
-Made by the fetch handler. Partitions wake it in the turn in which they have something new; it then
-reads all of its partitions again (a look). A poll of many partitions does so in time slices: each
-partition's part of the reply is as correct as if it had been requested alone.
+Made by the fetch handler. A partition with new records wakes the Poll in the same turn of the event
+loop; the Poll then reads all of its partitions again (a look). A Poll of many partitions reads in
+time slices: each partition's part of the reply is as correct as if it had been requested alone.
 
 `Growth`: counts the bytes that arrived for a parked fetch since its last look, to decide whether
-another look is worthwhile. A look reads up to the largest reply: a poll that waits for 16 MB would
-read everything for each new record, and a client may have any number of polls. So new bytes are
-counted by their offsets, and read once there may be enough. It never answers a request. Source:
-Kafka's `DelayedFetch`, which counts in the same way.
+another look is worthwhile. A look reads up to the largest reply: a Poll that waits for 16 MB would
+read everything for each new record, and a client may have any number of Polls. So new bytes are
+counted by their offsets, and read once there may be enough. `Growth` never answers a request.
+Source: Kafka's `DelayedFetch`, which counts in the same way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from plimsoll_wire.fetch import (
 )
 
 _ANY = 2**62
-"""More than any limit. If nothing was read yet, a first batch of any size counts."""
+"""A number of bytes above any limit: a partition of which nothing was read yet counts a first batch
+of any size."""
 
 
 class Growth:
@@ -70,8 +71,8 @@ class Growth:
         self._unknown = False
 
     def looked_at(self, hosted: Hosted) -> None:
-        """Begin to count for this partition at its present end: it is read in this turn. `there`
-        then sets how many more bytes count."""
+        """Begin a new count for this partition at its present end, since it is read in this turn.
+        Call `there` next: it sets how many more bytes of the partition count."""
         self._room.pop(hosted, None)
         self._moved.pop(hosted, None)
         self._ends[hosted] = self._end(hosted)
@@ -84,8 +85,8 @@ class Growth:
         self._came = 0
 
     def there(self, hosted: Hosted, asked: FetchPartition, told: int) -> int:
-        """Return how many bytes from the fetch offset on count for the request, within the
-        partition's limit. They may be more than the bytes read (`told`), since a read ends at a
+        """Return the number of bytes from the fetch offset on that count for the request, within
+        the partition's limit. This may be more than the bytes read (`told`), since a read ends at a
         segment's end."""
         end, size, most = self._end(hosted), told, asked.max_bytes
         if told < most and asked.offset < end:
@@ -95,8 +96,8 @@ class Growth:
         return size
 
     def there_is(self, looked: Iterable[tuple[Hosted, FetchPartition, int]]) -> int:
-        """Return the sum of `there` over all partitions that are read in this turn, each given with
-        its request and the bytes read."""
+        """Return the sum of `there` over all partitions that are read in this turn. `looked`: each
+        partition with its request and the number of bytes read."""
         found = list(looked)
         for hosted, _, _ in found:
             self.looked_at(hosted)
@@ -108,8 +109,8 @@ class Growth:
 
     @property
     def is_enough(self) -> bool:
-        """True if the count is high enough for another look, or if the result of a look cannot be
-        told from the count."""
+        """True if enough bytes were counted for another look, or if the count cannot predict the
+        look's result."""
         return self._unknown or self._came >= self._missing
 
     def take_moved(self) -> Iterable[Hosted]:
@@ -118,8 +119,8 @@ class Growth:
         return moved
 
     def count(self, hosted: Hosted, times: int) -> None:
-        """Count the partition's new bytes since it was last looked at or counted. `times`: how
-        often the request names the partition."""
+        """Count the bytes that arrived in the partition since its last look or count. `times`: the
+        number of times that the request names the partition."""
         before, end = self._ends.get(hosted), self._end(hosted)
         self._ends[hosted] = end
         if before is None or end < before:
@@ -132,8 +133,8 @@ class Growth:
             self._came += came
 
     def _between(self, hosted: Hosted, first: int, end: int) -> int:
-        """Return the number of bytes between two offsets of the log; 0 if the log cannot be
-        read."""
+        """Return the number of bytes between two offsets of the log. If the log cannot be read,
+        return 0 and let the next look report the error."""
         try:
             return hosted.log.reader.bytes_between(first, end)
         except StorageError:
@@ -174,7 +175,7 @@ class Poll:
 
     @property
     def min_bytes(self) -> int:
-        """The number of bytes that it waits for, at most as many as a reply may hold."""
+        """The number of bytes that the request waits for, at most as many as a reply may hold."""
         return min(self.request.min_bytes, self.max_bytes)
 
     @property
@@ -228,8 +229,8 @@ class Poll:
         return Read(topics, size, urgent, granted, wanted, there)
 
     def _denied(self, one: Asked) -> FetchedPartition | None:
-        """Return the refusal if the client may not read the topic now, or None. A right that was
-        revoked while the request waited no longer counts."""
+        """Return the refusal if the client may not read the topic now, or None if it may. A right
+        that was revoked while the request waited no longer counts."""
         rights = self.rights
         if rights is None or one.topic is None or self.for_follower:
             return None
@@ -278,8 +279,8 @@ class Poll:
         return epoch
 
     def drop(self, read: Read) -> None:
-        """Give back the memory of a read that did not find enough; reading is repeated once enough
-        has arrived."""
+        """Give back the memory of a read that did not find enough. The partitions are read again
+        once enough records have arrived."""
         self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
@@ -320,13 +321,13 @@ class Poll:
             self.watched.setdefault(one.hosted, []).append(one)
 
     def moved(self, hosted: Hosted) -> None:
-        """Note that the partition has new records. It must be counted, and the poll parked there
-        again."""
+        """Note that the partition has new records. The next `wake` counts them and parks this Poll
+        at the partition again."""
         self.growth.moved(hosted)
 
     def wake(self) -> None:
-        """Answer the request if there is enough to read now; otherwise wait on. Called after
-        `moved`, or when there may be memory."""
+        """Answer the request if there is enough to read now; otherwise keep waiting. Called after
+        `moved`, or when memory may have become free."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -346,8 +347,8 @@ class Poll:
                 self.future.set_result(reply)
 
     def _reply(self, *, at_last: bool) -> Reply | None:
-        """Return the reply, or None if there is not enough to read. `at_last`: the wait is over, so
-        return what there is."""
+        """Return the reply, or None if there is not enough to read. `at_last`: True if the wait is
+        over, so that the reply is returned however small it is."""
         if not at_last and not self._is_worth_a_look():
             return None
         read = self.read()

@@ -1,4 +1,4 @@
-"""One partition of a fetch: whether the client may read it, and its records.
+"""Checks and reads one partition of a fetch.
 
 Called by the fetch handler and by fetch sessions. The replica decides whether a follower's fetch
 offset is accepted and what a client may see.
@@ -23,8 +23,8 @@ WAIT_MS_MAX = 60_000
 
 
 class FollowerIdentity(NamedTuple):
-    """The fetching follower and its broker epoch. `acknowledged_ms`: when the leader made the reply
-    that this fetch acknowledges; None if there was none."""
+    """The fetching follower and its broker epoch. `acknowledged_ms`: the time when the leader made
+    the reply that this fetch acknowledges; None if there was none."""
 
     broker_id: int
     broker_epoch: int
@@ -32,9 +32,9 @@ class FollowerIdentity(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One partition of a Fetch request. `hosted`: the partition here, or None. `refused`: the
-    error, if it is not read at all. `topic`: the topic's name, for the rights check at each look;
-    None if unknown."""
+    """One partition of a Fetch request. `hosted`: the partition on this broker, or None. `refused`:
+    the error, if the partition is not read at all. `topic`: the topic's name, for the rights check
+    at each look; None if unknown."""
 
     partition: FetchPartition
     hosted: Hosted | None
@@ -44,8 +44,8 @@ class Asked(NamedTuple):
 
 class Read(NamedTuple):
     """The result of reading all partitions of a fetch once (a look). `size`: the bytes read.
-    `urgent`: True if there is an error or a divergence, which must be answered now. `granted`: the
-    bytes of memory held for it, of the `wanted` ones."""
+    `urgent`: True if there is an error or a divergence, which must be answered now. `wanted`: the
+    bytes of memory requested for the reply; `granted`: the bytes obtained."""
 
     topics: list[Topic]
     size: int
@@ -57,8 +57,8 @@ class Read(NamedTuple):
     a batch boundary or a segment's end."""
 
     def is_enough(self, min_bytes: int) -> bool:
-        """Return True if the result may be sent now: it has `min_bytes`, it is urgent, or there is
-        no memory for more."""
+        """Return True if the result may be sent now: it has at least `min_bytes`, it is urgent, or
+        there is no memory for more."""
         short = self.granted < self.wanted and self.size > 0
         return self.urgent or short or (self.there if self.size else 0) >= min_bytes
 
@@ -161,8 +161,8 @@ def fault(
 
 
 def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
-    """Return records from memory, where most readers at the log end find them, or else from the
-    files."""
+    """Return records from the memory cache, where most readers at the log end find them, or else
+    from the segment files."""
     found = log.recent.read(offset, max_bytes, end)
     return log.read(offset, max_bytes, end) if found is None else found
 

@@ -1,14 +1,14 @@
 """FetchSession: the leader's side of a follower's fetch session (KIP-227).
 
-The fetch handler makes one for a connection that asks for it; it ends with the connection. A
+The fetch handler makes one for a connection that requests one; it ends with the connection. A
 request names only partitions with changes; a reply contains only partitions with records, an error,
 a divergence, or a new high watermark or log start. A fetch still acknowledges the offsets of all
 partitions of the session.
 
-A partition is *open* or *settled*. An open one is visited in every request, as if it had been
-named. In a settled one the follower has all records and knows the high watermark and the log start.
-It costs nothing until its log end, log start, leader epoch or ISR changes. Source: KIP-227; the
-protocol's rules for a leader's side of a fetch.
+A partition is *open* or *settled*. An open one is visited in every request, as if the request had
+named it. In a settled one the follower has all records and knows the high watermark and the log
+start. It costs nothing until its log end, log start, leader epoch or ISR changes. Source: KIP-227;
+the protocol's rules for a leader's side of a fetch.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def partitions_named(request: FetchRequest) -> int:
 
 class _Followed:
     """One partition of a session. `asked`: the follower's last request for it. `refused`: the
-    error, if it cannot be read. `said`: the high watermark and log start in the last reply; None if
-    they must be sent. `parked`: True if the session is woken by it. `settled`: the follower's
-    progress if it is settled, or None."""
+    error, if the partition cannot be read. `said`: the high watermark and log start in the last
+    reply; None if they must be sent. `parked`: True if changes of the partition wake the session.
+    `settled`: the follower's progress if the partition is settled, or None."""
 
     __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
 
@@ -259,7 +259,7 @@ class FetchSession:
             followed.hosted.replica.parked.park(self, for_commit=False)
 
     def _leave(self, followed: _Followed) -> None:
-        """Stop being woken by the partition, and end its settled state."""
+        """Stop waking the session for this partition, and end the partition's settled state."""
         if followed.settled is not None:
             followed.settled.unsettle(self._presence)
             followed.settled = None
@@ -279,8 +279,8 @@ class FetchSession:
         return self._future
 
     def _set_timer(self) -> None:
-        """Set the timer to the deadline of the waiting request. One timer serves many requests: one
-        for each would cost more than the request."""
+        """Set the session's timer to the deadline of the waiting request. One timer serves many
+        requests, since a timer for each would cost more than the request."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._until_s, self._expired)
@@ -297,8 +297,8 @@ class FetchSession:
             self._reopen(followed)
 
     def wake(self) -> None:
-        """Answer the waiting request if there is enough to send; otherwise wait on. Called once in
-        a turn of the event loop, after `moved` for all partitions that changed."""
+        """Answer the waiting request if there is enough to send; otherwise keep waiting. Called
+        once in a turn of the event loop, after `moved` for all partitions that changed."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:

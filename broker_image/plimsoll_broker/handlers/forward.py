@@ -1,4 +1,4 @@
-"""Forward a client's admin request to the controller; any broker accepts one.
+"""Forwards a client's admin request to the controller. Any broker accepts such requests.
 
 Called by the handlers of all requests that change topics, partitions or security. A request is sent
 once, since it is not idempotent: REQUEST_TIMED_OUT tells the client to check the outcome itself.
@@ -42,11 +42,11 @@ CHANGES_SINCE = 2
 SECURITY_SINCE = 3
 """The metadata version from which on every controller knows `SecurityChange`."""
 SECURITY_TIMEOUT_MS = 30_000
-"""How long the controller's answer to a security request is awaited, in ms: these requests have no
-timeout of their own."""
+"""The time in ms within which the controller must answer a security request, which has no timeout
+of its own."""
 _FORWARD_MS_MIN = 1000
-"""The least time for which the controller's answer is awaited, in ms, even if the client would not
-wait."""
+"""The least time in ms for which a broker awaits the controller's answer, even if the client states
+a shorter timeout."""
 
 
 def timeout_ms_of(request: Any) -> int:
@@ -61,15 +61,18 @@ async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Ans
     if size > FORWARDED_BYTES_MAX:
         # It would cost the connection that also carries this broker's heartbeats.
         message = (
-            f"The request has {size} bytes as it goes to the controller, and {FORWARDED_BYTES_MAX} "
-            "are allowed; ask for less at a time."
+            f"The request would have {size} bytes when forwarded to the controller; at most "
+            f"{FORWARDED_BYTES_MAX} are allowed. Send smaller requests."
         )
         return Refused(reason="", code=Code.INVALID_REQUEST, message=message)
     wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
     try:
         return await view.command(request, wait_ms)
     except NoController:
-        message = f"No controller answered within {wait_ms} ms; look whether it happened."
+        message = (
+            f"No controller answered within {wait_ms} ms. The request may have been carried out: "
+            "check before you repeat it."
+        )
         return Refused(reason="", code=Code.REQUEST_TIMED_OUT, message=message)
 
 
@@ -136,9 +139,9 @@ async def forward_security(
 
 
 def behalf_of(view: ClusterView, context: RequestContext) -> OnBehalf | None:
-    """Return the identity of the client, by which the controller checks its rights again. It is
-    sent even if authorization is off here, since this broker may not have seen a change of that
-    yet. Return None if an older controller would not understand it."""
+    """Return the identity of the client, by which the controller checks the client's rights again.
+    The identity is sent even if authorization is off here, since this broker may not have seen a
+    change of that yet. Return None if an older controller would not understand it."""
     if context.rights is not None:
         behalf: OnBehalf = context.rights.behalf
         return behalf

@@ -31,7 +31,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 _OFFSET_NOT_AVAILABLE_VERSION = 5
 _NO_EPOCH = -1
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The request version from which on each special timestamp is known."""
+"""The request version from which on each special timestamp may be requested."""
 
 
 class _Offset(NamedTuple):
@@ -75,7 +75,8 @@ def _refused(version: int, asked: Any, times: int) -> Code | None:
 
 
 def _told(hosted: Hosted, found: _Offset) -> _Offset:
-    """Return the result with the leader epoch of its offset, if the log knows it."""
+    """Return the result with the leader epoch of its offset filled in, if the log knows the
+    epoch."""
     epoch = hosted.log.epochs.epoch_at(found.offset)
     return found if epoch is None else found._replace(leader_epoch=epoch)
 
@@ -118,8 +119,8 @@ def _replica_of(value: int) -> int | None:
 
 
 def _check_name(context: RequestContext, request: Any) -> None:
-    """Raise CloseConnection if the request is for a replica on another broker than the one in the
-    peer's certificate."""
+    """Raise CloseConnection if the request is for a replica on another broker than the one that the
+    peer's certificate names."""
     if not context.connection.speaks_for(_replica_of(request.replica_id)):
         raise CloseConnection("other-peer")
 
@@ -164,9 +165,9 @@ class ListOffsetsHandler:
     # --- one partition --------------------------------------------------------------------------
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
-        """Return the partition and its end offset for this client, or the error. The end offset is
-        None if a new leader does not know it yet; then an error is returned only if the end was
-        requested."""
+        """Return the partition and the end offset that this client may see, or an error. The end
+        offset is None if a new leader does not know it yet; an error is returned instead only if
+        the end was requested."""
         if each.refused is not None:
             return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
@@ -197,7 +198,8 @@ class ListOffsetsHandler:
         return replica is not None and may_ask(self._port, replica)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
-        """Return the result for a timestamp that stands for the start or the end of the log."""
+        """Return the result for a timestamp that stands for the start or the end of the log, not
+        for a time."""
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -236,9 +238,9 @@ class ListOffsetsHandler:
         return _told(hosted, _Offset(Code.NONE, *found))
 
     async def _search(self, hosted: Hosted, timestamp: int) -> Found | None:
-        """Search the log for a timestamp, one segment in each turn. Return None if there is no such
-        record, or if the partition was removed meanwhile: its file names may belong to another
-        topic by then."""
+        """Search the log for a timestamp, one segment in each turn of the client. Return None if no
+        record has such a timestamp, or if the partition was removed meanwhile: its file names may
+        belong to another topic by then."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         steps: Iterator[Step] | None = None
         while True:

@@ -2,11 +2,12 @@
 
 `Aside`: runs handlers' long work in threads: parsing and encoding large messages, checking batches,
 searching logs. `FairWork` decides the order. Work in a thread reads only immutable values: a
-request's bytes, an image, sealed segments. Short work is done at once, since a thread costs more.
+request's bytes, an image, sealed segments. Short work runs on the event loop, since a thread costs
+more.
 
 `ConnectionLines`: keeps the requests of each connection in order. A request that takes more than
-one turn of the event loop stands in its connection's line until it is decided. Requests that arrive
-meanwhile stand behind it; all others are decided in the call. The session's limit on requests in
+one turn of the event loop waits in its connection's line until it is decided. Requests that arrive
+meanwhile wait behind it; all others are decided in the call. The session's limit on requests in
 flight bounds the line.
 """
 
@@ -38,8 +39,8 @@ _BYTES_EACH = 4
 
 
 class Aside:
-    """Runs handlers' long work in threads. Each port has one; those of all clients' ports share one
-    queue."""
+    """Runs handlers' long work in threads. Each port has its own object; those of all clients'
+    ports share one queue."""
 
     def __init__(self, queue: FairWork | None = None) -> None:
         self.queue = FairWork() if queue is None else queue
@@ -74,8 +75,8 @@ def is_short(context: RequestContext) -> bool:
 
 
 def things(context: RequestContext) -> int:
-    """Return roughly how many items a request may name, from its length; 0 if it is short. Call it
-    before the request's bytes are released."""
+    """Return roughly how many items a request may name, judged by its length; 0 if the request is
+    short. Call it before the request's bytes are released."""
     return 0 if is_short(context) else len(context.body) // _BYTES_EACH
 
 
@@ -93,15 +94,15 @@ class ConnectionLines:
         self._tasks: set[asyncio.Task[Served]] = set()
 
     def idle(self, connection: ConnectionState) -> bool:
-        """Return True if no earlier request of the connection is in its line."""
+        """Return True if the connection's line is empty: all its earlier requests are decided."""
         return connection.line is None or connection.line.done()
 
     def add(
         self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
         """Serve the request once all earlier ones in its connection's line are decided, and return
-        a future of the reply. If the client disconnects, what has begun is completed and the rest
-        is dropped."""
+        a future of the reply. If the client disconnects, the request being served is completed and
+        later ones are dropped."""
         connection = context.connection
         before = None if self.idle(connection) else connection.line
         task = asyncio.ensure_future(_behind(before, context, serve))

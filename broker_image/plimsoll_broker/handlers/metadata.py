@@ -1,10 +1,10 @@
 """Metadata: the brokers, and the leader of each partition.
 
-The request that every client starts with and repeats after an error. Source: the protocol's
-Metadata rules.
+Every client starts with this request and repeats it after an error. Source: the protocol's Metadata
+rules.
 
-`ClientLines`: log lines about what single clients did, bounded for each client. Lines beyond a
-client's share are not written; the client's next line states their number.
+`ClientLines`: log lines about single clients, bounded for each client. Lines beyond a client's
+share are not written; the client's next line states their number.
 
 `AutoCreation`: creates topics on demand (`auto.create.topics.enable`). Called by Metadata, which
 answers UNKNOWN_TOPIC_OR_PARTITION until the topic exists; clients retry. The controller decides as
@@ -12,13 +12,13 @@ for CreateTopics, by the rights of the client. Each name is requested once at a 
 for a while. Source: Kafka's AutoTopicCreationManager.
 
 `AwaitedLeaders`: holds a Metadata reply that would name a leader that this broker has just lost,
-until the controller has fenced it. `awaited_fences` decides which leaders are awaited and for how
-long. Later replies to the same client wait behind a held one, so a reply that names no lost leader
-is not held. It never answers a request itself.
+until the controller has fenced that leader. `awaited_fences` decides which leaders are awaited and
+for how long. Later replies to the same client wait behind a held one; a reply that names no lost
+leader is not held itself. `AwaitedLeaders` never answers a request.
 
-`SharedAnswer`: a reply that several clients wait for. It is made once, and cancelled when all have
-disconnected. Its work is counted for the principal that asked first, and outlives that client's
-connection while others wait.
+`SharedAnswer`: a reply that several clients wait for. It is made once, and cancelled when all these
+clients have disconnected. The work is counted for the principal that asked first, and goes on
+without that client's connection while others wait.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 INTERVAL_S = 1.0
 LINES_MAX = 20
-"""The most lines in one interval."""
+"""The most log lines in one interval of INTERVAL_S seconds."""
 ROOM = 40
-"""The most lines in a minute, of all principals together; one principal has at most half."""
+"""The most log lines in a minute, of all principals together; one principal may write at most half
+of them."""
 FLOOR = 1
 
 
@@ -97,7 +98,11 @@ class ClientLines:
         loop = asyncio.get_running_loop()
         for sentence, times, left_out in self._room.due(loop.time(), LINES_MAX):
             again = f" ({times} times)" if times > 1 else ""
-            more = f"; {left_out} more lines of this client were left out" if left_out else ""
+            more = (
+                f"; {left_out} more log lines about this client were not written"
+                if left_out
+                else ""
+            )
             self._logger.info("%s%s%s", sentence, again, more)
         if self._room:
             self._timer = loop.call_later(INTERVAL_S, self._write)
@@ -106,8 +111,8 @@ class ClientLines:
 TIMEOUT_MS = 10_000
 AGAIN_S = 1.0
 NAMES_MAX = 1_000
-"""The most names that are requested now or were a moment ago. Further names wait for a later
-request."""
+"""The most topic names that are being requested or were requested a moment ago. Further names wait
+for a later request."""
 
 
 class AutoCreation:
@@ -165,8 +170,8 @@ class AutoCreation:
             if all(one.code != Code.REQUEST_TIMED_OUT for one in answers):
                 partitions = sum(max(one.partitions, 0) for one in answers if not one.code)
             for answer in answers:
-                became = f"was not made: {answer.message}" if answer.code else "was made"
-                self._lines.info(who, f"topic {answer.name} {became}; asked for by {who!a}")
+                became = f"was not created: {answer.message}" if answer.code else "was made"
+                self._lines.info(who, f"topic {answer.name} {became}; requested by {who!a}")
         finally:
             if charges is not None:
                 charges.mutated(partitions)
@@ -179,8 +184,8 @@ def is_enabled(configs: Mapping[str, str]) -> bool:
 
 
 LOOK_AGAIN_MS = 25
-"""How often lost leaders are checked while replies are held, in ms. A fetcher reconnects after this
-time at the earliest."""
+"""The interval in ms at which lost leaders are checked while replies are held. A fetcher reconnects
+after this time at the earliest."""
 
 Lost = frozenset[BrokerId]
 _NOBODY: Lost = frozenset()
@@ -216,7 +221,7 @@ class AwaitedLeaders:
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
-        """Return the lost leaders for which replies are held now."""
+        """Return the lost leaders because of which replies are held now."""
         lost = self._view.lost_leaders()
         found = awaited(self._view.image, lost) if lost else _NOBODY
         if not found:
@@ -224,9 +229,9 @@ class AwaitedLeaders:
         return found
 
     async def wait(self, things: int, named: Named) -> None:
-        """Wait until the reply names no lost leader any more, since the leader was fenced or
-        reached again; at most `AWAITED_MS`. `named`: returns the reply's topics; `things`: the
-        number of items that it visits."""
+        """Wait until the reply names no lost leader any more, since that leader was fenced or
+        reached again; at most `AWAITED_MS`. `named`: returns the topics of the reply; `things`: the
+        number of items that `named` visits."""
         view, loop = self._view, asyncio.get_running_loop()
         until_s = loop.time() + AWAITED_MS / 1000
         seen, topics = None, None
@@ -251,7 +256,7 @@ class AwaitedLeaders:
         return change
 
     async def _watch(self) -> None:
-        """Wake held replies when the image or the lost leaders change, as long as there are any.
+        """Wake held replies when the image or the lost leaders change, as long as replies are held.
         One task does so for all: if a broker dies, all its clients ask another one at once, and a
         thousand tasks would keep the event loop busy for seconds."""
         view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
@@ -294,8 +299,8 @@ def _are_fenced(lost: Lost, image: ClusterImage) -> bool:
 
 
 class _First:
-    """A `WorkOwner` for the work of a shared reply: it is counted for the principal that asked
-    first, but not dropped with that client's connection."""
+    """A `WorkOwner` for the work of a shared reply. The work is counted for the principal that
+    asked first, but is not dropped with that client's connection."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
@@ -317,8 +322,8 @@ class SharedAnswer:
         self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
 
     def another(self) -> asyncio.Future[bytes]:
-        """Return a future of the reply for one more client. If all these futures are cancelled the
-        task is cancelled, too."""
+        """Return a future of the reply for one more client. If all such futures are cancelled, the
+        task that makes the reply is cancelled, too."""
         self._waiting += 1
         mine = asyncio.shield(self.task)
         mine.add_done_callback(self._done)
@@ -341,7 +346,7 @@ REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 ASKED_BYTES_MAX = 256 * 1024
 """The largest request, in bytes, with a remembered reply."""
 OPENED_MS_MAX = 5_000
-"""How long a client waits, in ms, if its listener has no broker to name yet."""
+"""The time in ms for which a client waits if no broker has an endpoint on its listener yet."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -354,7 +359,7 @@ class _MetadataQuestion(NamedTuple):
 
 
 class _Answering(NamedTuple):
-    """The immutable values from which a reply is made, in a thread if it is long."""
+    """The immutable values from which a reply is made. A long reply is made in a thread."""
 
     image: ClusterImage
     controller_id: int
@@ -381,7 +386,7 @@ class _Answering(NamedTuple):
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _brokers(self) -> list[dict[str, Any]]:
-        """Return the brokers with an endpoint on the listener. Fenced brokers are left out, unless
+        """Return the brokers with an endpoint on the listener. Leave out fenced brokers, unless
         they were fenced a moment ago (`RecentFences`). If no broker would be left, return all:
         librdkafka forgets its brokers if a reply has none, and then asks no more."""
         image, late = self.image, self.just_fenced
@@ -414,14 +419,14 @@ class _Answering(NamedTuple):
         return found
 
     def of(self, body: memoryview) -> bytes:
-        """Parse the request and return the encoded reply. Called in a thread."""
+        """Parse the request and return the encoded reply. May be called in a thread."""
         return self.encoded(decode_request(ApiKey.METADATA, self.version, body))
 
 
 class MetadataHandler:
     """The handler of Metadata. It remembers replies until the image changes, since after an event
-    every client asks the same. A reply about many partitions is made in a thread, once for all
-    clients that ask meanwhile."""
+    all clients send the same request. A reply about many partitions is made in a thread, once for
+    all clients that ask meanwhile."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -441,9 +446,8 @@ class MetadataHandler:
         return self._answer(context)
 
     async def _after_registration(self, context: RequestContext) -> bytes:
-        """Serve a request that came before this broker knew any broker with an endpoint on the
-        listener, as in a new cluster. Close the connection if there is none after
-        `OPENED_MS_MAX`."""
+        """Serve a request that came before any broker had an endpoint on the client's listener, as
+        in a new cluster. Close the connection if there is none after `OPENED_MS_MAX`."""
         is_opened = partial(_is_opened, context.connection.listener)
         if not await self._view.watch.wait_for(is_opened, OPENED_MS_MAX):
             raise CloseConnection("no-broker")
@@ -488,8 +492,8 @@ class MetadataHandler:
     async def _read_aside(
         self, context: RequestContext, answering: _Answering, asked: _MetadataQuestion | None
     ) -> bytes:
-        """Parse the request and make the reply in a thread. `asked`: the key by which it is
-        remembered; None if it is not."""
+        """Parse the request and make the reply in a thread. `asked`: the key under which the reply
+        is remembered; None if it is not remembered."""
         aside, wanted = self._view.aside, False
         if not self._creation.enabled:
             answer = await aside.do(partial(answering.of, context.body))
@@ -504,7 +508,7 @@ class MetadataHandler:
 
     def _want(self, context: RequestContext, names: list[str]) -> bool:
         """Have the controller create these topics, for the client of this request. Return True if
-        there are any."""
+        `names` is not empty."""
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
     def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
@@ -588,8 +592,8 @@ def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
 
 
 def _unknown(image: ClusterImage, request: Any) -> list[str]:
-    """Return the requested names that do not exist, if the client allows their creation. Below
-    version 4 it always does."""
+    """Return the requested names that do not exist, if the client allows their creation. A request
+    below version 4 always allows it."""
     if not getattr(request, "allow_auto_topic_creation", True):
         return []
     names = map(name_asked_for, request.topics or ())

@@ -3,9 +3,9 @@
 `ElectLeaders`: decided by the controller, answered once this broker sees the new leaders. Source:
 the protocol's rule for elections on request; KIP-460.
 
-AlterPartitionReassignments and ListPartitionReassignments: where replicas are moved. The first is
-decided by the controller and answered once this broker sees the decision; the second reads this
-broker's image. Source: the protocol's rule for reassignments; KIP-455.
+AlterPartitionReassignments: moves replicas; decided by the controller, and answered once this
+broker sees the decision. ListPartitionReassignments: lists the moves in this broker's image.
+Source: the protocol's rule for reassignments; KIP-455.
 
 `results_by_topic`: the results of a request's partitions, grouped by topic as responses have them.
 """
@@ -139,7 +139,7 @@ async def _elect(
 ) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     if kind not in _KINDS:
-        message = f"There is no election of type {kind}; 0 is preferred, 1 is unclean."
+        message = f"There is no leader election of type {kind}; 0 is preferred, 1 is unclean."
         reason = Reason.InvalidRequest
         return Refused(reason=reason.name, code=reason.code, message=message)
     if names == ():
@@ -187,8 +187,8 @@ _NOTHING = ReassignmentsAnswer(partitions=())
 
 
 def _targets(request: Any) -> tuple[PartitionTarget, ...]:
-    """Return the requested target replicas of each partition; None as replicas cancels a
-    reassignment."""
+    """Return the requested target replicas of each partition. A partition without replicas (None)
+    has its reassignment cancelled."""
     return tuple(
         PartitionTarget(
             topic=topic.name,

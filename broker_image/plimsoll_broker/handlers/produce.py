@@ -1,16 +1,16 @@
-"""Produce: check each batch once, have it written, and answer when the protocol's rules allow.
+"""Produce: check each batch once, append it, and answer when the protocol's rules allow.
 
 Called by the sessions. If a client has no right to write a topic, the topic is not looked up and
 its batches are not read, not even their headers: the time that takes would tell whether the topic
-exists. A batch stays where it was received: it is stamped in place and written from there. The
-replica decides whether it may be written and when the client is answered.
+exists. A batch is never copied: it is stamped in place, in the buffer in which it was received, and
+written from there. The replica decides whether it may be written and when the client is answered.
 
 `DeniedTopics`: the topics of a request that its client may not write, found before anything else.
-Each topic is checked once. If the security rules have changed by the time of the append it is
-checked again, so that a revoked right no longer counts.
+Each topic is checked once. If the security rules have changed by the time of the append, the topic
+is checked again, so that a revoked right no longer counts.
 
-`ProduceAnswer`: the results of one Produce request. Some results wait for a commit or a flush.
-Made by the handler; replicas hold the waiters (`AckWaiter`).
+`ProduceAnswer`: the results of one Produce request. Some results wait for a commit or a flush. Made
+by the handler; replicas hold the waiters (`AckWaiter`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopi
 
 
 async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """As `denied_at_once`, for any number of topics: the checks are done in time slices."""
+    """Do what `denied_at_once` does, for any number of topics: the checks are done in time
+    slices."""
     if rights is None:
         return NOTHING
     decided_by = rights.security
@@ -158,8 +159,8 @@ class ProduceAnswer:
         return ProduceAck(self, topic, len(self.results[topic][1]) - 1, note)
 
     def answered(self, topic: int, result: int, code: int) -> None:
-        """Set the error code of one partition (NONE if acknowledged), by its positions in
-        `results`. Complete the reply if no partition is left."""
+        """Set the error code of one partition (NONE if acknowledged). `topic` and `result` are
+        positions in `results`. Complete the reply if no partition is left."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
             partitions = self.results[topic][1]
@@ -173,8 +174,8 @@ class ProduceAnswer:
 
     def whole(self) -> ReplyLater | None:
         """Note that all partitions were added. Return the future of the reply, or None if no
-        partition waits. The reference to the request is dropped, so that the memory of its batches
-        is free while the commit is awaited."""
+        partition waits. Drop the reference to the request, so that the memory of its batches is
+        free while the commit is awaited."""
         del self.request
         self._remaining -= 1
         if self._remaining:
@@ -210,11 +211,11 @@ TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
 """The result of a batch that was not checked, since it could not be accepted here at that time."""
-OVERTAKES = "a batch that was sent before was refused; send that first"
+OVERTAKES = "an earlier batch of this producer was refused; send that batch first"
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 _Sent = tuple[str, int, memoryview | None]
-"""Topic, partition and records of a batch."""
+"""Topic name, partition index and records of a batch."""
 
 
 def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str, int]]:
@@ -242,9 +243,9 @@ def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceR
 class ProduceHandler:
     """The handler of Produce; `__call__` serves a request.
 
-    A request that can be checked quickly is served in the call. Otherwise it is checked in a
+    A request that can be checked quickly is served in the call. A longer one is checked in a
     thread, and later requests of its connection wait for it, so that none overtakes. The same holds
-    if a partition's log is new: it must be durable before its first append.
+    for a request to a partition with a new log, since that must be durable before its first append.
     """
 
     def __init__(self, manager: ReplicaManager, aside: Aside) -> None:
@@ -326,8 +327,8 @@ class ProduceHandler:
         return (records, made) if isinstance(made, BadSent) else made
 
     def _leading(self, denied: DeniedTopics) -> Wanted:
-        """Return `_leads` as a function that returns None for denied topics without looking them
-        up."""
+        """Return a function that does what `_leads` does, but returns None for denied topics
+        without looking them up."""
         if not denied.names:
             return self._leads
         names = denied.names
@@ -366,8 +367,8 @@ class ProduceHandler:
         records: memoryview | None,
         checked: Checked,
     ) -> None:
-        """Append or refuse one batch and add its result to `answer`. If the batch must be
-        acknowledged first, queue a waiter at the replica."""
+        """Append or refuse one batch and add its result to `answer`. If the reply has to wait for
+        the batch's commit or flush, queue a waiter at the replica."""
         name = answer.request.topics[topic].name
         # Checked in the turn of the append, however long the request has waited.
         if answer.denied.rights is not None and not answer.denied.may(name):
@@ -410,8 +411,8 @@ class ProduceHandler:
         sent: _Sent,
         checked: Checked,
     ) -> tuple[ProducedPartition, int | None]:
-        """As `_one`, but refuse the batch if it would overtake a rejected batch of the same
-        connection."""
+        """Do what `_one` does, but refuse the batch if it would overtake a rejected batch of the
+        same connection."""
         refused = connection.refused
         topic, index, records = sent
         if refused:
@@ -437,9 +438,15 @@ class ProduceHandler:
         be acknowledged before the client is answered, or None."""
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
-            return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
+            return _refused(
+                index, Code.INVALID_REQUIRED_ACKS, "the request's acks must be -1, 0 or 1"
+            ), None
         if is_internal(topic):
-            return _refused(index, Code.INVALID_TOPIC_EXCEPTION, "the brokers' own topic"), None
+            return _refused(
+                index,
+                Code.INVALID_TOPIC_EXCEPTION,
+                "this topic is internal; only brokers write to it",
+            ), None
         if hosted is None:
             manager = self._manager
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
@@ -494,8 +501,9 @@ class ProduceHandler:
     def _leader_of(
         self, name: str, index: int, listener: Listener
     ) -> tuple[BrokerId, int, str, int] | None:
-        """Return id, leader epoch, host and port of the partition's leader, for a client that asked
-        the wrong broker. Return None if there is no leader, or none that the client can reach."""
+        """Return the id, leader epoch, host and port of the partition's leader, for a client that
+        sent its request to another broker. Return None if there is no leader, or none that the
+        client can reach."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
             return None
@@ -524,22 +532,23 @@ class ProduceHandler:
 
 
 def _required(hosted: Hosted, end: int, acks: int) -> int | None:
-    """Return `end` if the client must wait: with acks=all until it is committed, with acks=1 until
-    it is on this disk, if it is not yet. Return None if the client need not wait."""
+    """Return the offset up to which the client must wait, which is `end`: with acks=all until it is
+    committed, with acks=1 until it is on this disk. Return None if the client need not wait."""
     if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
         return end
     return None
 
 
 def _refused_on(connection: ConnectionState) -> RejectedSequences:
-    """Return the connection's `RejectedSequences`; make them if this is the first rejection."""
+    """Return the connection's `RejectedSequences`; create the object at the first rejection."""
     if connection.refused is None:
         connection.refused = RejectedSequences()
     return connection.refused
 
 
 def _nothing(producer_id: int) -> None:
-    """Return None for any producer: there is no log that could know it."""
+    """Return None for every producer id. Used if the partition has no log here that could know the
+    producer."""
 
 
 def _judged(

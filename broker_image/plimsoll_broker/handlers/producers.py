@@ -1,12 +1,12 @@
 """The APIs of idempotent producers.
 
-`InitProducerId`: a unique id for every idempotent producer (KIP-98, KIP-360). Ids come from blocks
-that the controller commits; the rest of a block that is lost with the broker is never used.
+`InitProducerId`: gives every idempotent producer a unique id (KIP-98, KIP-360). Ids come from
+blocks that the controller commits. If a broker is lost, the rest of its block is never used.
 Transactions are not served.
 
-`DescribeProducers`: the idempotent producers that a partition knows, to find its writers.
-A broker reports its replica's state, leading or following, as in Kafka. There are no transactions.
-Source: KIP-664.
+`DescribeProducers`: the idempotent producers that a partition knows, for finding the writers of the
+partition. A broker reports the state of its own replica, leading or following, as in Kafka. There
+are no transactions. Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from plimsoll_wire.messages import decode_request, encode_response
 # for a transaction coordinator, which an idempotent producer does not need.
 WAITING = Code.COORDINATOR_LOAD_IN_PROGRESS
 NO_PRODUCER = -1
-"""The producer id and the epoch in a request of a producer that has none yet."""
+"""The value of producer id and epoch in a request of a producer that has neither yet."""
 ALLOCATE_MS_MAX = 10_000
 
 
@@ -56,8 +56,8 @@ class ProducerIds:
         return self._next - 1
 
     async def allocate(self) -> int | None:
-        """Return the next id, from a new block if the present one is used up. Return None if no
-        controller has allocated a block in time."""
+        """Return the next producer id, from a new block if the present one is used up. Return None
+        if no controller has allocated a block in time."""
         async with self._allocating:
             producer_id = self.take()
             if producer_id is not None:

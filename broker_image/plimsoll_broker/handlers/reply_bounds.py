@@ -1,12 +1,11 @@
-"""The bounds of replies: memory of the principal's share is taken before a reply is made
-(`ReplyRoom`).
+"""Bounds replies: each takes memory from its principal's share before it is made (`ReplyRoom`).
 
 `bounded` wraps a table of handlers, for each port that clients reach. Each API has a row in
 `BOUNDS`: an upper bound of the reply's size, from the length of the request and the cluster's
-contents, or the reason that it needs none. A bound costs no more than a few multiplications, so it
-is generous; memory that a reply does not use is given back, and an excess is counted once the reply
-is made. If there is no memory the request waits, as `MemoryAccount.admit` describes; other
-principals do not.
+contents, or the reason that the API needs no bound. A bound costs no more than a few
+multiplications, so it is generous; memory that a reply does not use is given back, and an excess is
+counted once the reply is made. If there is no memory the request waits, as `MemoryAccount.admit`
+describes; requests of other principals do not.
 """
 
 from __future__ import annotations
@@ -27,28 +26,29 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import NAMED_MAX
 
 FREE_BYTES = 64 * 1024
-"""A reply with a smaller bound takes no memory beforehand: each connection has one of these at a
-time."""
+"""The largest bound, in bytes, of a reply that takes no memory beforehand. Each connection has one
+such reply at a time."""
 
 HEAD = 256
-"""The bytes that every reply may have beside its items: codes, a cluster id, a message."""
+"""The most bytes of a reply beside its items: codes, a cluster id, a message."""
 TOPIC = 300
-"""The bytes of a topic without its partitions: a name of 249, an id, codes."""
+"""The most bytes of a topic in a reply, without its partitions: a name of 249 bytes, an id,
+codes."""
 PARTITION = 200
-"""The bytes of a partition with six replicas, all of them in each list."""
+"""The most bytes of a partition in a reply, with six replicas, all of them in each list."""
 BROKER = 600
-"""The bytes of a broker, with the names of its host and rack."""
+"""The most bytes of a broker in a reply, with the names of its host and rack."""
 MESSAGE = 400
-"""The bytes of a refusal: the item's name and a message."""
+"""The most bytes of a refusal in a reply: the item's name and a message."""
 CONFIG = 700
-"""The bytes of a config with its documentation and synonyms."""
+"""The most bytes of a config in a reply, with its documentation and synonyms."""
 RULE = 2_400
-"""The bytes of an ACL with the longest names that it may have."""
+"""The most bytes of an ACL in a reply, with the longest names that it may have."""
 QUOTA = 1_200
 USER = 1_200
 PRODUCER = 48
 CONFIGS = len(KEYS) + 40
-"""The number of configs of one topic or broker."""
+"""The most configs of one topic or broker in a reply."""
 
 
 class ToBeTold(NamedTuple):
@@ -60,13 +60,14 @@ class ToBeTold(NamedTuple):
 
 
 class RequestLength(NamedTuple):
-    """The length of a request in bytes, by which its reply is bounded before it is parsed."""
+    """The length of a request in bytes, from which the bound of its reply is computed before the
+    request is parsed."""
 
     size: int
 
     def rows(self, least: int) -> int:
-        """Return how many items the request may name at most, if each takes at least `least`
-        bytes."""
+        """Return the largest number of items that the request can name, if each item takes at least
+        `least` bytes."""
         return min(self.size // least, NAMED_MAX)
 
 
@@ -74,8 +75,8 @@ Bound = Callable[[RequestLength, ToBeTold], int]
 
 
 def by_request(least: int, row: int) -> Bound:
-    """Return the bound of a reply with one row for each item of the request. An item takes at least
-    `least` bytes of the request; its row takes its name and `row` bytes."""
+    """Return the bound of a reply with one row for each item of the request. `least`: the fewest
+    bytes of an item in the request. A row has the item's name and `row` further bytes."""
     return lambda asked, _: asked.size + asked.rows(least) * row
 
 
@@ -215,8 +216,9 @@ async def _when_there_is_room(
 
 
 async def _finished(room: ReplyRoom, result: Awaitable[Reply | None]) -> Reply | None:
-    """Wait for the reply, and attach the taken memory to it. If this task is cancelled before its
-    first turn the connection is lost, which gives back all its memory."""
+    """Wait for the reply, and attach the taken memory to it. The memory needs no release if this
+    task is cancelled before its first turn: then the connection is lost, which gives back all its
+    memory."""
     with room:
         reply = await result
         return None if reply is None else room.reply(reply)

@@ -1,8 +1,8 @@
 """The table of Kafka APIs and their handlers, from which `node.assembly` builds a broker's
 dispatch.
 
-An API that is missing here is not advertised. `assembly` calls it once in a broker's lifetime. Each
-port has a table of its own.
+An API that is missing here is not listed in ApiVersions. `assembly` calls `routes` once in a
+broker's lifetime for each port, which has a table of its own.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def routes(
     port: Port,
     aside: Aside,
 ) -> dict[ApiKey, Handler]:
-    """Return the handlers of all APIs that are served on `port`, without logins."""
+    """Return the handlers of all APIs that are served on `port`, except those of logins."""
 
     manager = coordinators.manager
 

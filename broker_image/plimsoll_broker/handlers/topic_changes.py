@@ -1,9 +1,9 @@
 """The APIs that create, extend and delete topics.
 
-`within_quota`: how much of a request to create or delete partitions the quota
-`controller_mutation_rate` allows now. Each broker counts for its own clients. A request in a
-version that knows the error is refused in part if it exceeds the quota; any other request is done
-as a whole, and the client is throttled. Source: KIP-599.
+`within_quota`: the part of a request to create or delete partitions that the quota
+`controller_mutation_rate` allows now. Each broker counts for its own clients. If a request exceeds
+the quota and its version knows the quota's error, the excess is refused; in older versions the
+whole request is done, and the client is throttled. Source: KIP-599.
 
 `CreateTopics`: checked for form here, decided by the controller, answered once the topics are
 visible. Topics created this way exist only in the metadata log. Source: the protocol's CreateTopics
@@ -46,9 +46,9 @@ def within_quota(
     context: RequestContext, wanted: Sequence[tuple[_T, int]], strict_version: int
 ) -> list[_T]:
     """Return those items of a request that the quota allows; the caller refuses the rest. `wanted`:
-    each item with the number of partitions that it creates or deletes. From `strict_version` on
-    clients understand a refusal; to earlier versions all is allowed. The caller must call
-    `charge_made`, whatever the outcome."""
+    each item with the number of partitions that it creates or deletes. `strict_version`: the first
+    request version in which clients understand a refusal; in an earlier version all items are
+    allowed. The caller must call `charge_made`, whatever the outcome."""
     return reserved(context.charges, wanted, strict=context.api_version >= strict_version)
 
 
@@ -77,12 +77,13 @@ def charge_made(context: RequestContext, partitions: int | None) -> None:
 
 _CONFIGS_EACH = 25
 _CREATE_STRICT_VERSION = 6
-"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
+"""The request version from which on a client understands that the quota refuses a topic
+(KIP-599)."""
 
 
 class _BadForm(Exception):
-    """The request for a new topic is malformed, and refused without asking the controller. The
-    message says why."""
+    """Raised for a malformed new topic in a request, which is refused without asking the
+    controller. The message says what is wrong."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -153,7 +154,10 @@ def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]
     for topic in _once(request.topics):
         try:
             if times[topic.name] > 1:
-                raise _BadForm(Code.INVALID_REQUEST, "The request names this topic twice.")
+                raise _BadForm(
+                    Code.INVALID_REQUEST,
+                    "The request names this topic twice; name each topic once.",
+                )
             wanted.append(_new_topic(topic))
         except _BadForm as bad:
             answers[topic.name] = TopicAnswer(name=topic.name, code=bad.code, message=str(bad))
@@ -207,7 +211,10 @@ def _new_topic(topic: Any) -> NewTopic:
     partitions, factor = topic.num_partitions, topic.replication_factor
     assignment = _assignment(topic)
     if assignment is not None and (partitions != -1 or factor != -1):
-        message = "An assignment says it all: partitions and replication factor must be -1."
+        message = (
+            "With a replica assignment, the number of partitions and the replication factor must "
+            "be -1."
+        )
         raise _BadForm(Code.INVALID_REQUEST, message)
     return NewTopic(
         name=topic.name,
@@ -252,7 +259,8 @@ def _created_result(
 
 
 _EXTEND_STRICT_VERSION = 3
-"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
+"""The request version from which on a client understands that the quota refuses a topic
+(KIP-599)."""
 
 
 def create_partitions(view: ClusterView) -> Handler:
@@ -329,7 +337,8 @@ def _reply(version: int, names: tuple[str, ...], told: dict[str, TopicChanged]) 
 
 
 _DELETE_STRICT_VERSION = 5
-"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
+"""The request version from which on a client understands that the quota refuses a topic
+(KIP-599)."""
 _IDS_VERSION = 6
 
 _Target = tuple[str | None, UUID | None]
@@ -371,15 +380,15 @@ class _Told(NamedTuple):
 
 
 def _told(image: ClusterImage, request: Any, version: int) -> _Told:
-    """Refuse targets that are malformed or name a topic twice, by name or by id. The controller is
-    asked to delete the others."""
+    """Refuse targets that are malformed, and those that name a topic a second time (by name or by
+    id). The controller is asked to delete the others."""
     answers: dict[_Target, TopicAnswer | None] = {}
     times = Counter(_targets(request, version))
     for target in times:
         name, topic_id = target
         answers[target] = None
         if times[target] > 1 or (name is None) == (topic_id is None):
-            message = "Each topic once, either by name or by id."
+            message = "Name each topic once, either by name or by id."
             answers[target] = TopicAnswer(
                 name=name or "", code=Code.INVALID_REQUEST, message=message
             )

@@ -73,16 +73,16 @@ def address_limits(configs: Mapping[str, str]) -> AddressConnections:
 
 
 PARTITION_BYTES = 24 * 1024
-"""The memory of an idle replica, with its log's first segment."""
+"""The memory in bytes of an idle replica, including its log's first segment."""
 _PARTITIONS_PART = 4
 
 
 def partitions_max(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> int:
-    """Return the number of replicas that this broker has room for: they may take a quarter of the
-    memory, and half of the descriptors. `memory`: bytes that the process may use; None if not
-    known. `files`: descriptors that it may have; None if not limited."""
+    """Return the number of replicas that this broker has room for: they may take a quarter of its
+    memory and half of its descriptors. `memory`: bytes that the process may use; None if not known.
+    `files`: descriptors that the process may have; None if not limited."""
     stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
     memory = stated if stated > 0 else memory or MEMORY_ASSUMED
     by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
@@ -91,7 +91,7 @@ def partitions_max(
 
 class ClientLimits(NamedTuple):
     """The limits of a broker's clients: those of each listener, and the memory budgets that all
-    share."""
+    listeners share."""
 
     listener: ListenerLimits
     budgets: Budgets
@@ -133,8 +133,8 @@ REPLICATION_LIMITS = ListenerLimits(
     other_frame_bytes_max=16 * MIB,
     in_flight_max=4,
 )
-"""Brokers have a few connections to each other, with one request on each; the largest names 100,000
-partitions."""
+"""The limits of the replication listener. Brokers open a few connections to each other, with one
+request at a time on each; the largest request names 100,000 partitions."""
 
 
 class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
@@ -143,8 +143,8 @@ class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifetime:
-    """What belongs to one registration of this broker. `lease`: the leader lease, which heartbeats
-    extend. `register`: has the controller commit a changed set of endpoints."""
+    """The objects that belong to one registration of this broker. `lease`: the leader lease, which
+    heartbeats extend. `register`: has the controller commit a changed set of endpoints."""
 
     broker_epoch: BrokerEpoch
     lease: LeaderLease
@@ -218,8 +218,8 @@ def assemble(
 def _tell_of_pools(
     holdings: PrincipalHoldings, groups: Coordinators, work: FairWork, audit: AuditLog
 ) -> None:
-    """Register the memory pools of groups, long work and audit log in the accounts of what each
-    principal holds."""
+    """Register the memory pools of groups, long work and audit log in the accounts of each
+    principal's holdings."""
     holdings.add("group memory", groups.memory.pool)
     holdings.add_several("groups", lambda: (one.state.memory.groups for one in groups.shards()))
     holdings.add_several("members", lambda: (one.state.memory.seats for one in groups.shards()))

@@ -61,7 +61,7 @@ FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
 
 
 class BrokerState(Enum):
-    """The states of a broker process from start to stop, as the protocol names them."""
+    """The states of a broker process from start to stop."""
 
     NOT_RUNNING = "NotRunning"
     STARTING = "Starting"
@@ -118,7 +118,7 @@ class BrokerNode:
     @property
     def ready(self) -> bool:
         """True if the broker is unfenced and no partition's min ISR waits for it to catch up. The
-        readiness probe asks for it."""
+        readiness probe reads it."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)
@@ -126,8 +126,7 @@ class BrokerNode:
 
     @property
     def unknown_metadata(self) -> str:
-        """The error of reading metadata that only a newer release knows; empty if there was
-        none."""
+        """The error met in metadata that only a newer release can read; empty if there was none."""
         return self._stream.unknown if self._stream is not None else ""
 
     @property
@@ -163,7 +162,7 @@ class BrokerNode:
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """The number of requests that met a bug, by API."""
+        """The number of requests that failed by a bug of the broker, by API."""
         return {} if self._serving is None else self._serving.handler_failures
 
     @property
@@ -192,7 +191,8 @@ class BrokerNode:
         )
 
     def fail(self, error: BaseException) -> None:
-        """Have `run` raise this error; nothing is closed cleanly. Only the first error counts."""
+        """Have `run` stop the broker at once and raise this error; nothing is closed cleanly. Only
+        the first error counts."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
@@ -292,7 +292,7 @@ class BrokerNode:
         return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=port)
 
     async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
-        """Register these client endpoints under the same broker epoch. Return True if the
+        """Register these client endpoints under the present broker epoch. Return True if the
         controller has committed them."""
         assert self._stream is not None, "it follows the metadata"
         assert self._registration is not None, "it is registered"
@@ -308,7 +308,7 @@ class BrokerNode:
             return False
         if isinstance(answer, Refused):
             logger.warning(
-                "the controller refused the changed listener endpoints, retrying: %s",
+                "the controller refused this broker's changed listener endpoints, retrying: %s",
                 answer.message,
             )
         return isinstance(answer, Registered)
@@ -339,7 +339,9 @@ class BrokerNode:
             try:
                 answer = await self._client.command(request, REGISTER_MS_MAX)
             except NoController as error:
-                logger.warning("cannot register with the controller, retrying: %s", error)
+                logger.warning(
+                    "this broker cannot register with the controller, retrying: %s", error
+                )
                 continue
             match answer:
                 case Registered():
@@ -348,7 +350,9 @@ class BrokerNode:
                     raise CannotStart(message)
                 case Refused(message=message):
                     if message != said:
-                        logger.warning("cannot register with the controller, retrying: %s", message)
+                        logger.warning(
+                            "this broker cannot register with the controller, retrying: %s", message
+                        )
                     said = message
                     await asyncio.sleep(REGISTER_RETRY_MS / 1000)
                 case other:
@@ -387,8 +391,8 @@ class BrokerNode:
         )
 
     def _close_copy(self) -> None:
-        """Close the local copy of the metadata. A disk error is logged and does not keep the broker
-        from stopping: only others would have used the copy."""
+        """Close the local copy of the metadata. A disk error is logged and the broker goes on
+        stopping, since only the next start would have used the copy."""
         if self._copy is None:
             return
         try:
@@ -412,10 +416,15 @@ class BrokerNode:
         self._tasks.pop(task, None)
         if not task.cancelled():
             error = task.exception()
-            self.fail(error or AssertionError(f"the task {task.get_name()} ended"))
+            self.fail(
+                error
+                or AssertionError(
+                    f"the task {task.get_name()} ended, which must run as long as the broker"
+                )
+            )
 
     async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, or until a stop is wanted. Raise the error of `work` or of a
+        """Run `work` to its end, or until `stop` is called. Raise the error of `work` or of a
         failed task."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_wanted.wait())

@@ -1,13 +1,9 @@
-"""BrokerCollector: a broker's metrics for Prometheus, read from counts that the data path keeps
-anyway.
+"""BrokerCollector: a broker's metrics for Prometheus, read from counts that the broker's components
+keep anyway.
 
-Called by `metrics_server` and by tests; nothing is done per record. `metric_rows` lists the
-metrics; `partition_measures` measures partitions.
-
-Metrics of the groups that a broker coordinates. Values that grow with the groups were counted by
-the last look of `coordinator.group_measures`, which also writes the lag.
-
-Metrics of logins, rights and quotas. Called by `broker_metrics` at each scrape.
+`metrics_server` and tests call it; nothing is done per record. `metric_rows` lists the metrics, and
+`partition_measures` measures partitions. Figures that grow with the number of groups come from the
+last look of `coordinator.group_measures`, which also writes the groups' lag.
 """
 
 from __future__ import annotations
@@ -215,15 +211,15 @@ class MeasuredNode(Protocol):
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """The number of requests that met a bug, by API. An API without one is missing."""
+        """The number of requests that failed by a bug of the broker, by API. An API without such a
+        request is missing."""
 
     @property
     def controller_silent_ms(self) -> int: ...
 
     @property
     def unknown_metadata(self) -> str:
-        """The error of reading metadata that only a newer release knows; empty if there was
-        none."""
+        """The error met in metadata that only a newer release can read; empty if there was none."""
 
 
 class BrokerCollector(Collector):
@@ -233,8 +229,8 @@ class BrokerCollector(Collector):
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
         self.prepared: PartitionMeasures | None = None
-        """The totals for the next call of `collect`; None: `collect` measures all partitions
-        itself."""
+        """The totals that the next call of `collect` reports. With None, `collect` measures all
+        partitions itself."""
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -273,9 +269,9 @@ class BrokerCollector(Collector):
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
-    """Return the number of requests that met a bug, for every served API. APIs without one have 0
-    from the start, since Prometheus does not see the first appearance of a counter as an
-    increase."""
+    """Return a metric with the number of requests that failed by a bug, for every served API. APIs
+    without one have 0 from the start, since Prometheus does not see the first appearance of a
+    counter as an increase."""
     names = {key.name for key in ApiKey} | set(counts)
     values = {(name,): float(counts.get(name, 0)) for name in sorted(names)}
     return TABLE.counters(PREFIX + "handler_failures", values)
@@ -306,7 +302,8 @@ def _connections(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
 
 
 def _before_sessions(server: BrokerListener) -> tuple[str, ...]:
-    """Return the reasons for which this listener may close a connection before it has a session."""
+    """Return the reasons for which this listener may close a connection before a session exists for
+    it."""
     of_handshakes = TLS_REASONS if server.certificate is not None else ()
     return of_handshakes + (ADDRESS_REASONS if server.limits_addresses else ())
 
@@ -348,7 +345,7 @@ def _client_memory(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
 
 
 def _principal_pools(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
-    """Yield the use of the pools that principals share. No label names a principal."""
+    """Yield the use of the memory pools that all principals share. No label names a principal."""
     states = {
         (name,): state
         for server in listeners.values()
@@ -393,8 +390,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _isr_shrinks(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield the number of replicas that left ISRs. Unplanned causes have a series for each follower
-    from the start; planned ones only once there is one."""
+    """Yield the number of replicas that left ISRs, by cause. Unplanned causes have a series for
+    each follower from the start; a planned cause has one after its first shrink."""
     values = {
         (str(follower), cause.value, "false"): 0.0
         for follower in measures.lag_records
@@ -420,8 +417,8 @@ def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
 
 
 def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield the rate limits of copies. They are reported even if nothing is copied, so that a limit
-    set by mistake is visible."""
+    """Yield metrics of partition moves: rate limits and copied bytes. The limits are reported even
+    if nothing is copied, so that a limit set by mistake is visible."""
     yield _gauge("moving_partitions", measures.moving)
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
@@ -475,8 +472,8 @@ def _disk(measures: PartitionMeasures) -> Iterator[Metric]:
 
 
 def _topics(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield the traffic and size of topics: the first ones by name, up to the limit, so always the
-    same ones."""
+    """Yield the traffic and size of topics. Only the first topics by name are shown, up to a limit,
+    so that the choice is always the same."""
     most = own_integer(manager.settings.configs, "metric.topic.series.max")
     shown = list(islice(sorted(measures.topics.items()), most))
     yield _gauge("topic_series_left_out", len(measures.topics) - len(shown))

@@ -1,10 +1,11 @@
-"""ClientListeners: a broker's listeners for clients, and the endpoints that they make.
+"""ClientListeners: opens and closes a broker's listeners for clients while the broker runs, and
+registers their endpoints.
 
-The metadata declare the listeners; without any, the broker's configuration has one. They are opened
-and closed while the broker runs. After each change its endpoints are registered anew, so that a
-listener's clients are told of the brokers on which it is open. A TLS listener opens once its
-certificate is there; open ones look for a renewed certificate every few seconds. A listener that
-cannot be opened is tried again, and does not affect others.
+The metadata declare the listeners; without any, the broker's configuration has one. After each
+change the endpoints are registered anew, so that a listener's clients are told of the brokers on
+which the listener is open. A TLS listener opens once its certificate is there; open ones look for a
+renewed certificate every few seconds. A listener that cannot be opened is tried again, and does not
+affect others.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.listeners")
 
 TLS_CONNECTIONS_MAX = 2000
-"""The limit of a TLS listener that states none: each connection has buffers of its own for TLS."""
+"""The most connections of a TLS listener that declares no limit. Each TLS connection has
+buffers of its own."""
 WHY_CHARACTERS_MAX = 200
 LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS, TLS_LOGIN})
-"""The supported logins; a listener that requires another one is not opened."""
+"""The supported authentication mechanisms. A listener that requires another one is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
-"""Has the controller commit these client endpoints; returns True if it did."""
+"""Has the controller commit these client endpoints; returns True once they are committed."""
 
 
 class ClientListeners:
-    """Opens and closes a broker's listeners for clients as the metadata declare them, and registers
+    """Opens and closes a broker's listeners for clients as the metadata declare, and registers
     their endpoints. `settle` does it once; the task `run` repeats it."""
 
     def __init__(
@@ -85,8 +87,8 @@ class ClientListeners:
 
     @property
     def closed(self) -> dict[str, str]:
-        """Why listeners that should be open are not, by name. The texts are shortened for status
-        reports."""
+        """For each listener that should be open and is not, by name: the reason. The texts are
+        shortened for status reports."""
         return {name: why[:WHY_CHARACTERS_MAX] for name, why in self._unopened.items()}
 
     @property
@@ -167,8 +169,8 @@ class ClientListeners:
         logger.info("listener %s is closed", name)
 
     def _give_up_name(self, server: BrokerListener) -> None:
-        """Remove the listener under its name, unless another one has taken the name: two listeners
-        may exchange their names."""
+        """Forget the listener under its name, unless another listener has taken the name meanwhile:
+        two listeners may exchange their names."""
         if self._open.get(server.listener.name) is server:
             del self._open[server.listener.name]
 
@@ -188,17 +190,17 @@ class ClientListeners:
         return replace(self._limits, connections_max=listener.connections_max or stated)
 
     def _clients_of(self, listener: Listener) -> ClientTrust | None:
-        """Return the CAs trusted for clients' certificates. Return None if the listener does not
-        ask for certificates."""
+        """Return the CAs that this listener trusts for clients' certificates. Return None if it
+        does not ask for certificates."""
         if TLS_LOGIN not in listener.authentication:
             return None
         return ClientTrust(self._trusted, required=listener.authentication == (TLS_LOGIN,))
 
     async def _try_to_open(self, listener: Listener) -> str:
-        """Open the listener. Return "", or why it cannot be opened now."""
+        """Open the listener. Return an empty string, or the reason why it cannot be opened now."""
         asks = TLS_LOGIN in listener.authentication
         if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
-            return "this broker does not know how its clients would authenticate"
+            return "this broker does not support its authentication; run a newer release"
         certificate = None
         if listener.tls_version_min is not None:
             if self._config.certificates is None:
@@ -230,7 +232,8 @@ class ClientListeners:
         return ""
 
     def _say(self, name: str, why: str) -> None:
-        """Keep why the listener is not open, and log it if it is new. "": it is open."""
+        """Store the reason why the listener is not open, and log a reason that is new. An empty
+        reason means that the listener is open."""
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:

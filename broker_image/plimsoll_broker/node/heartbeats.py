@@ -1,7 +1,8 @@
-"""Heartbeats: the broker's wishes to the controller, and its answers, once a second.
+"""Heartbeats: once a second, sends the controller what this broker wants (to be unfenced, to shut
+down) and takes the controller's answer.
 
-`node.broker` sets the wishes and waits for the answers. A changed wish is sent at once. It decides
-nothing about partitions. Source: docs/protocol.md §3.2.
+`node.broker` calls `unfence` and `shut_down`, and waits for the answers. A changed wish is sent at
+once. This module decides nothing about partitions. Source: docs/protocol.md §3.2.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INTERVAL_MS = 1_000
 HURRIED_INTERVAL_MS = 200
 ANSWER_MS_MAX = 2_000
 LOST_MS_MAX = 9_000
-"""A controller that is silent for this long is looked for anew, even at the same address."""
+"""The time in ms after which a silent controller is searched for anew, even at the same address."""
 
 
 class LifetimeOver(Exception):
@@ -52,9 +53,9 @@ NOTHING_ASKED = HeartbeatPeers()
 
 
 class Heartbeats:
-    """Sends heartbeats to the controller: every second, or at once when a wish changes. `run` is
-    the task; it raises LifetimeOver if the broker epoch is stale. `fenced` and `may_stop`: the
-    controller's last answer."""
+    """Sends a heartbeat to the controller every second, and at once when the broker begins to want
+    an unfence or a shutdown. `run` is the task; it raises LifetimeOver if the broker epoch is
+    stale. `fenced` and `may_stop`: the controller's last answer."""
 
     def __init__(
         self,

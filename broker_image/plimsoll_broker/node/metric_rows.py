@@ -232,11 +232,11 @@ QUOTA_ROWS = (
 
 LAG_ROWS = (
     MetricRow("plimsoll_group_lag_records", "gauge",
-              "Offsets between the committed ones of a group and the log ends", _LAG, _LAG_SERIES),
+              "Lag: offsets from a group's committed ones to the log ends", _LAG, _LAG_SERIES),
     MetricRow("plimsoll_group_lag_seconds", "gauge",
               "Minimum age of the oldest unread record", _LAG, _LAG_SERIES),
     MetricRow("plimsoll_group_committed_position", "gauge",
-              "Sum of the committed offsets", _LAG, _LAG_SERIES),
+              "Sum of a group's committed offsets", _LAG, _LAG_SERIES),
     MetricRow("plimsoll_group_stuck_seconds", "gauge",
               "Minimum time without progress of a partition with unread records, the longest"
               " per topic", _LAG, _LAG_SERIES),

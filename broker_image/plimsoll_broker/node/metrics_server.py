@@ -1,7 +1,8 @@
 """MetricsServer: a broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
 
-Prometheus, the kubelet and `plimsoll local` ask. /healthz: the event loop runs. /readyz: the broker
-may be counted on, so that a disruption budget is right even without a controller.
+Prometheus, the kubelet and `plimsoll local` send requests. /healthz: 200 while the event loop runs.
+/readyz: 200 if the broker is unfenced and no partition's min ISR waits for it, so that a disruption
+budget is right even without a controller.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class MetricsServer:
         self.connections: list[HttpConnections] = []
 
     async def start(self, metrics: Address | None, health: Address | None = None) -> None:
-        """Listen on these addresses; None for a port that is not served."""
+        """Listen on these addresses. With None, the port is not opened."""
         both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
         alone = both - {b"/metrics"}
         await self._listen(metrics, both if health is None else both - alone)
@@ -108,7 +109,8 @@ class MetricsServer:
 
     @property
     def _lag(self) -> bytes:
-        """The lag of groups as Prometheus text, from the last look; empty if there is none."""
+        """The groups' lag as Prometheus text, from the last look at the groups; empty if lag is not
+        measured."""
         found = self._node.coordinators
         return b"" if found is None else found.measures.seen.lag_text
 

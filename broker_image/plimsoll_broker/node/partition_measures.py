@@ -1,4 +1,5 @@
-"""PartitionMeasures: measures of a broker's partitions, taken in one pass, in slices.
+"""PartitionMeasures: totals over a broker's partitions for the metrics, computed in one pass, in
+time slices.
 
 Made for each scrape, before its answer is written: a broker may have ten thousand partitions, and a
 scrape must not hold the event loop for all of them.
@@ -51,14 +52,15 @@ class PartitionMeasures:
     log_segments: int = 0
     isr_sizes: Counter[int] = field(default_factory=Counter)
     lag_records: dict[int, int] = field(default_factory=dict)
-    """By follower: its lag in the partition in which it is furthest behind."""
+    """The lag in records of each follower, in the partition in which that follower is furthest
+    behind."""
     lag_ms: dict[int, int] = field(default_factory=dict)
     topics: dict[str, TopicMeasures] = field(default_factory=dict)
     room: tuple[int, int] | None = None
-    """Bytes free on the volume, and its size; None if the volume did not answer."""
+    """The free bytes of the volume, and its size in bytes; None if the volume did not answer."""
 
     def add(self, manager: ReplicaManager, hosted: Hosted, now_ms: int) -> None:
-        """Add one partition to the totals. `now_ms`: the monotonic clock."""
+        """Add one partition to the totals. `now_ms`: the time on the monotonic clock."""
         replica, log = hosted.replica, hosted.log
         self.replicas += 1
         self.failed += replica.failed
@@ -82,8 +84,8 @@ class PartitionMeasures:
             self._add_led(manager.around, replica.leader, log.log_end_offset, now_ms)
 
     def _add_led(self, around: ReplicaContext, leader: Leader, end: int, now_ms: int) -> None:
-        """Add what only a leader knows: the state of the ISR and the lag of each follower. `end`:
-        the log end."""
+        """Add the figures that only a leader has: the state of the ISR and the lag of each
+        follower. `end`: the log end offset."""
         committed, partition = leader.isr.committed, leader.partition
         # A replica that is to leave lags, even if no controller can commit that.
         leaving = set(leader.isr.leaving) if isinstance(leader.isr, PendingShrink) else set()

@@ -1,15 +1,14 @@
-"""Serving: one lifetime of a broker: its data path and its listeners, from start to stop.
+"""Serving: the components of one lifetime of a broker: data path and listeners, from start to stop.
 
-`assembly` makes it once the broker epoch is known; `node.broker` starts it, and stops it before the
-volume closes. It decides nothing and ensures the order.
+`assembly` makes it once the broker epoch is known. `node.broker` starts it, and stops it before the
+volume closes. It decides nothing; it only keeps the order of start and stop.
 
-`DataPath`: the replicas, fetchers, proposals and chores of one lifetime, from load to close.
-`Serving` has it read the volume, runs its tasks, feeds it images and closes it before the volume
-closes. It decides nothing; `assembly` makes its parts.
+`DataPath`: the replicas, fetchers, proposals and chores of one lifetime. `Serving` loads it from
+the volume, runs its tasks, gives it images and closes it.
 
-`is_settled`: whether a partition's min ISR waits for this broker, so that its pod is not ready.
-Called by `Serving`; `BrokerNode.ready` adds that the broker runs and is unfenced. While a pod is
-not ready the PodDisruptionBudget permits no eviction of another one.
+`is_settled`: True if no partition's min ISR waits for this broker. `BrokerNode.ready` adds that the
+broker runs and is unfenced. While a pod is not ready the PodDisruptionBudget permits no eviction of
+another one.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ class DataPath:
         self._found: list[Found] | None = None
 
     async def load(self, image: ClusterImage) -> None:
-        """Read the volume and recover the logs of the image's partitions, one by one, each in a
-        thread: a log may take many seconds, and health checks and heartbeats are answered
-        meanwhile."""
+        """Read the volume, and recover the logs of the image's partitions one by one. Each log is
+        recovered in a thread, since that may take many seconds: meanwhile the broker answers health
+        checks and sends heartbeats."""
         began_ms = monotonic_ms()
         self._found = self._store.load(began_ms)
         settings = self.manager.settings
@@ -81,8 +80,8 @@ class DataPath:
         self.manager.traffic.load_s = (monotonic_ms() - began_ms) / 1000
 
     async def start(self, image: ClusterImage) -> None:
-        """Set directories of other partitions aside, and put every partition of the image in its
-        role."""
+        """Put every partition of the image in its role (leading or following). Set aside the
+        directories of partitions that the image does not assign to this broker."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
         await self.manager.start(image, found)
         self._store.save_lowered()
@@ -169,7 +168,8 @@ class Serving:
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """The number of requests that met a bug, by API, on all listeners together."""
+        """The number of requests that failed by a bug of the broker, by API, on all listeners
+        together."""
         counted = Counter[str]()
         for port in (*self.clients.servers.values(), self.replication):
             counted.update(port.stats.handler_failures.counts)

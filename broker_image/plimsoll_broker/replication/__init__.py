@@ -1,1 +1,2 @@
-"""The replicas that this broker hosts: their logs' one writer, fetchers, maintenance."""
+"""The replicas that this broker hosts: the one writer of their logs, their fetchers and their
+maintenance."""

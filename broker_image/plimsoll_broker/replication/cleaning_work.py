@@ -1,12 +1,12 @@
-"""The two places where the work of compaction is done.
+"""The two places where log compaction runs: a thread, or a process.
 
-`CleaningInThread`: the work of compaction in a thread of the broker, for the simulator and tests.
-Its rate is not limited, since there is no other work to hold up.
+`CleaningInThread`: compaction in a thread of the broker, for the simulator and tests. Its rate is
+not limited, since there is no other work to hold up.
 
-`CleaningProcess`: the work of compaction in a process of its own, as the shipped broker does it. A
-thread would take the interpreter from the event loop while it looks at keys. The process is started
-when a log is due and ends when none is. A process that dies ends the round; the next round starts
-another. Source: docs/protocol.md §10.3.
+`CleaningProcess`: compaction in a child process, as the shipped broker does it. A thread would take
+the interpreter from the event loop while it looks at keys. The process is started when a log is due
+and ends when none is. If the process dies, the round ends, and the next round starts another
+process. Source: docs/protocol.md §10.3.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class CleaningInThread:
-    """Run rounds of log compaction in a thread of this process, one round at a time. Used by the
+    """Runs rounds of log compaction in a thread of this process, one round at a time. Used by the
     simulator and tests. Implements `CleaningWork`."""
 
     in_brokers_share = True
@@ -59,7 +59,8 @@ class CleaningInThread:
 
 
 def _any_rate(size: int) -> None:
-    """Accept any number of bytes without sleeping (the `used` callback of `Round`)."""
+    """Accept any number of bytes without a pause. Used as the `used` callback of `Round`, which
+    otherwise limits the rate."""
 
 
 async def _done(work: Callable[[], T]) -> T:
@@ -77,15 +78,16 @@ _PROGRAM = (
     "from plimsoll_process.process_tuning import {work}; why = {work}(); "
     "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
 )
-"""The child's program. It lowers its priority before any other import: the imports take some
-tenths of a second of a processor, which the brokers need while they are busy."""
+"""The Python program of the child process. It lowers its priority before any other import: the
+imports take some tenths of a second of processor time, which the brokers need while they are
+busy."""
 _TUNABLES = "GLIBC_TUNABLES"
 _APART, _WITHIN = "work_in_background", "work_within"
 _decode = msgspec.json.Decoder(messages.Answer).decode
 
 
 class CleaningProcess:
-    """Run rounds of log compaction in a child process, one round at a time. Used by the shipped
+    """Runs rounds of log compaction in a child process, one round at a time. Used by the shipped
     broker. The child starts with the first request and is killed by `close` or on an error.
     Implements `CleaningWork`."""
 
@@ -117,8 +119,9 @@ class CleaningProcess:
             await process.wait()
 
     async def _ask(self, question: messages.Question) -> messages.Answer:
-        """Send a request to the child, started if necessary, and return its answer. Raise
-        CleaningFailed if the child ended, answered nonsense, or reports a failed round."""
+        """Send a request to the child process and return its answer; start the process if there is
+        none. Raise CleaningFailed if the process ended, answered nonsense, or reports a failed
+        round."""
         try:
             process = await self._running()
             assert process.stdin is not None, "it is a pipe"
@@ -127,7 +130,7 @@ class CleaningProcess:
             await process.stdin.drain()
             line = await process.stdout.readline()
             if not line:
-                raise CleaningFailed("the cleaning process ended")
+                raise CleaningFailed("the log cleaning process has ended")
             answer: messages.Answer = _decode(line)
             if isinstance(answer, messages.NotInBackground):
                 await self._stay_within(answer.sentence)
@@ -175,7 +178,7 @@ class CleaningProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Return the broker's environment variables for the child, with huge pages requested from glibc
-    (2.35 or later): random look-ups of a million keys take a tenth less time."""
+    """Return the broker's environment variables for the child, with one added that has glibc (2.35
+    or later) use huge pages: random look-ups of a million keys then take a tenth less time."""
     known = os.environ.get(_TUNABLES)
     return os.environ | {_TUNABLES: ":".join([*filter(None, [known]), "glibc.malloc.hugetlb=1"])}

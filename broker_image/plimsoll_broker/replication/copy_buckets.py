@@ -37,8 +37,8 @@ class CopyBuckets:
         self.limits: dict[str, int] = {}
 
     def update(self, image: ClusterImage) -> bool:
-        """Take a new metadata image and set the rates of the buckets. Return True if the set of
-        running reassignments and rebalances, or a rate, may have changed."""
+        """Take a new metadata image and set the rates of the buckets. Return True if a rate, or the
+        set of running reassignments and rebalances, may have changed."""
         old, self._image = self._image, image
         cluster_limit = image.movement_bytes_per_second
         if (

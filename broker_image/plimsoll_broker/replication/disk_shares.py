@@ -1,13 +1,14 @@
-"""DiskShares: which clients' records are refused while the disk has little room; the largest first.
+"""DiskShares: decides which clients' records are refused while the disk is nearly full; those of
+the principals that hold most are refused first.
 
-Called by Produce before each append; `full_disks` reports the room. A tenth of the volume, at most
-8 GiB, is a reserve: within it group offsets, followers' copies, checkpoints and metadata are still
-written, and clients are refused, the largest holders at once and smaller ones as less is left. With
-half of the reserve gone no client's records are accepted.
+Called by Produce before each append; `full_disks` reports the free space. A tenth of the volume, at
+most 8 GiB, is a reserve: within it group offsets, followers' copies, checkpoints and metadata are
+still written, and clients are refused: the largest holders at once, smaller ones as less space is
+left. With half of the reserve used no client's records are accepted.
 
-A topic's bytes count for the principal that last wrote to it through this broker, or its address if
-the listener has no login; before the first write, for the owner of the topic. Sizes are those of
-the last measurement, plus what was appended since.
+A topic's bytes count for the principal that last wrote to it through this broker, or for the
+client's address if the listener has no login; before the first write, for the owner of the topic.
+Sizes are those of the last measurement, plus what was appended since.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class DiskShares:
 
     @property
     def appended(self) -> int:
-        """The bytes that clients and leaders have had this broker append since its start."""
+        """The number of bytes that clients and leaders have had this broker append since its
+        start."""
         return self._traffic.bytes_in + self._traffic.replicated_in
 
     @property
@@ -80,8 +82,8 @@ class DiskShares:
         return self.short or (self.appended - self._appended) * 4 > self.reserve
 
     async def looked(self, free: int, all_bytes: int) -> None:
-        """Take a new measurement of the volume: its free bytes and its size. Near the reserve,
-        measure also what each principal holds."""
+        """Take a new measurement of the volume: its free bytes and its size in bytes. If the free
+        bytes are near the reserve, measure also what each principal holds."""
         self._free, self._appended = free, self.appended
         self.reserve = reserve_of(all_bytes)
         self._mark = self._appended + free - self.reserve
@@ -94,14 +96,18 @@ class DiskShares:
             self._tell(all_bytes)
 
     def _tell(self, all_bytes: int) -> None:
-        """Log that clients are refused from now on, or may write again."""
+        """Log that clients' records are refused from now on, or that they are accepted again."""
         if not self.short:
-            logger.warning("the disk has room again (%d bytes free): clients may write", self._free)
+            logger.warning(
+                "this broker's disk has room again (%d bytes free): clients' records are accepted",
+                self._free,
+            )
             return
         (most, held), *_ = [*self._held.most_common(1), ("no client", 0)]
         logger.warning(
-            "the disk has %d of %d bytes free, less than its reserve of %d: refusing clients' "
-            "records, the largest holder's first (%s: %d bytes). Delete records or topics, shorten"
+            "this broker's disk has %d of %d bytes free, less than its reserve of %d: refusing "
+            "clients' records, those of the largest holder first (%s: %d bytes). Delete records "
+            "or topics, shorten"
             " retention, or enlarge the volume",
             self._free,
             all_bytes,
@@ -111,8 +117,8 @@ class DiskShares:
         )
 
     async def _measure(self) -> None:
-        """Add up the bytes that each principal holds in topics on this volume. Internal topics are
-        left out."""
+        """Add up the bytes that each principal holds in topics on this volume. Internal topics do
+        not count."""
         writers: dict[UUID, str] = {}
         sizes: Counter[UUID] = Counter()
         async for hosted in in_slices(list(self._partitions)):
@@ -130,7 +136,8 @@ class DiskShares:
 
     def refuses(self, hosted: Hosted, writer: str, size: int) -> bool:
         """Return True if a client's batch of `size` bytes must be refused. `writer`: the client's
-        principal, or its address; the partition is accounted to it from now on."""
+        principal, or its address if it has none; the topic's bytes are accounted to this writer
+        from now on."""
         hosted.writer = writer
         traffic = self._traffic
         if traffic.bytes_in + traffic.replicated_in + size <= self._mark:
@@ -141,8 +148,8 @@ class DiskShares:
 
     def _judge(self, hosted: Hosted, account: str, size: int) -> bool:
         """Return True if the batch must be refused: less than half of the reserve would be left, or
-        the account holds too much for the room that is left. Otherwise add the batch to what the
-        account holds."""
+        the account holds too much for the free space. Otherwise add the size of the batch to the
+        bytes of the account."""
         half = self.reserve // 2
         room = self._free - (self.appended - self._appended) - size
         if room < half:

@@ -1,13 +1,13 @@
 """Fetcher: replicates from one leader broker; one task, one connection, many partitions a request.
 
-The replica manager assigns partitions to fetchers. A fetcher asks, checks the replies, and has the
-LogWriter write them. `plimsoll_core.replica` decides what to truncate and what may be appended;
-`follower_session` decides what a request names. On a lost connection or a malformed reply the
-fetcher reconnects with bounded backoff.
+The replica manager assigns partitions to fetchers. A fetcher sends requests, checks the replies,
+and has the LogWriter write the records. `plimsoll_core.replica` decides what to truncate and what
+may be appended; `follower_session` decides what a request names. On a lost connection or a
+malformed reply the fetcher reconnects with bounded backoff.
 
-`FetcherPool`: the fetchers of this broker, and which of them follows which partition. The replica
-manager assigns leaders. A leader with followed partitions has fetchers; other brokers are not
-connected to. It decides nothing else.
+`FetcherPool`: the fetchers of this broker, and the assignment of partitions to them. The replica
+manager states each partition's leader. There are connections only to leaders of followed
+partitions. `FetcherPool` decides nothing else.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ logger = logging.getLogger("plimsoll.fetcher")
 _SESSION_IS_OVER = (Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH)
 COPIES_AT_ONCE = 32
 NEW_AT_ONCE = 8
-"""New logs of one reply that are made durable before their first append. Each takes two syncs, and
-the other records of the reply wait for them."""
+"""The most new logs of one reply that are made durable before their first append. Each takes two
+syncs, and the other records of the reply wait for them."""
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 SOON_MS, SOON_FOR_MS = 20, 1_000
-"""When the set of followed partitions changes, a request that waits for records is abandoned and
-sent anew on another connection. Changes within the next second find a request that waits no longer
-than `SOON_MS`, and wait for it. Otherwise no request would be answered while topics are being
-created, and acknowledgements would wait as long."""
+"""Two times in ms. When the set of followed partitions changes, a request that waits for records is
+abandoned and sent anew on another connection. For `SOON_FOR_MS` after that a request asks the
+leader to wait at most `SOON_MS`, and further changes wait for its reply. Otherwise no request would
+be answered while topics are being created, and acknowledgements would wait as long."""
 CONNECT_S = 2.0
 SILENCE_S = 10.0
-"""A leader that sends nothing for this long is abandoned; a whole reply may take longer on a slow
-link."""
+"""The time in seconds after which a leader that sends nothing is abandoned. A whole reply may take
+longer on a slow link."""
 
 
 class _Lost(NamedTuple):
@@ -81,8 +81,8 @@ class _Lost(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A partition with a log that must be truncated to `offset`, since it diverges from the
-    leader's log there."""
+    """A partition with a log that must be truncated to `offset`, where it diverges from the
+    leader's log."""
 
     question: Question
     offset: int
@@ -94,7 +94,7 @@ class _Cut(NamedTuple):
 
 class Fetcher:
     """Replicates partitions of one leader over one connection, until its task is cancelled.
-    `bucket`: a rate limit for the bytes that it asks for; None if there is none."""
+    `bucket`: a rate limit for the bytes that the fetcher requests; None without a limit."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class Fetcher:
         self._lost_at_ms: int | None = None  # the first failure, or None while it answers
 
     def __len__(self) -> int:
-        """Return the number of followed partitions, including those that wait for a turn."""
+        """Return the number of followed partitions, including those that wait in line."""
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
         """Begin to fetch a partition from its log end, or fetch it anew after its metadata changed.
-        A request that waits at the leader for new records is abandoned, so that the partition is
-        asked for at once."""
+        Abandon a request that waits at the leader for new records, so that the partition is
+        requested at once."""
         if self._following.add(hosted):
             self._ask_anew()
 
@@ -142,7 +142,7 @@ class Fetcher:
 
     @property
     def lost_for_ms(self) -> int | None:
-        """The time in ms for which the leader has been unreachable or has given no usable answer.
+        """The time in ms for which the leader has been unreachable or has given no usable answer;
         None if it answers."""
         if self._lost_at_ms is not None:
             return self.silent_ms
@@ -151,12 +151,13 @@ class Fetcher:
 
     @property
     def silent_ms(self) -> int:
-        """The time in ms since the first of the requests to the leader that failed in a row. 0 if
-        the last one succeeded or none was sent."""
+        """The time in ms since the first of the requests to the leader that have failed in a row; 0
+        if the latest one succeeded or none was sent."""
         return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
 
     def look_again(self) -> None:
-        """Wake the task to read the rate of its bucket again, after the limit has changed."""
+        """Wake the task after the rate limit has changed, so that it reads the rate of its bucket
+        again."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -224,15 +225,16 @@ class Fetcher:
             self._following.forget_session()
             return 0
         if code != Code.NONE:
-            raise PeerLost(f"fetch refused with {code}")
+            raise PeerLost(f"the leader refused the whole fetch request with error code {code}")
         self._following.answered(session_id)
         size = sum(len(one.records) for one in replies)
         await self._take_up(replies)
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
-        """Wait until `due_in_ms` returns 0. It returns the ms to wait, or None to wait for a change
-        of the followed partitions or the limit; any such change has it asked again."""
+        """Wait until `due_in_ms` returns 0. `due_in_ms` returns the ms to wait, or None to wait
+        until the followed partitions or the limit change. It is called again after any such
+        change."""
         while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
             await set_within(self._changed, None if wait_ms is None else wait_ms / 1000)
@@ -296,14 +298,15 @@ class Fetcher:
         await self._manager.flusher.settle(appended)
 
     def _place(self, reply: PartitionReply) -> Partition | None:
-        """Return the topic and index of the reply's partition. Return None if the reply has no
-        records or its partition is no longer asked for."""
+        """Return the topic name and index of the reply's partition. Return None if the reply has no
+        records or its partition is no longer fetched."""
         question = self._following.asked.get((reply.topic_id, reply.partition))
         return question.followed.hosted.place if question and reply.records else None
 
     def _within_syncs(self, replies: Iterable[PartitionReply]) -> list[PartitionReply]:
-        """Return the replies without those to more than NEW_AT_ONCE newly made logs: the first
-        append to a new log waits for two syncs. The dropped ones are asked for again."""
+        """Return the replies without those to more than NEW_AT_ONCE newly made logs, since the
+        first append to a new log waits for two syncs. The records of dropped replies are fetched
+        again later."""
         taken, new_logs, left = [], self._manager.store.new_logs, NEW_AT_ONCE
         for reply in replies:
             place = self._place(reply)
@@ -336,14 +339,14 @@ class Fetcher:
 
     async def _lowered(self, places: Mapping[tuple[str, int], int], *, all_goes: bool) -> bool:
         """Lower the checkpoints of these logs on the disk to the given offsets, before the logs are
-        truncated or, if `all_goes`, discarded. Return False if the write failed: the logs must not
-        be changed then."""
+        truncated or, if `all_goes`, discarded. Return False if the write failed: then the logs must
+        not be changed."""
         try:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
             logger.error(
-                "cannot lower the checkpoints of %d logs, so truncating them is put off and "
-                "retried: %s",
+                "cannot lower the checkpoints of %d logs, so these logs are not truncated yet; "
+                "retrying: %s",
                 *(len(places), error),
             )
             return False
@@ -383,9 +386,9 @@ class Fetcher:
         return hosted if reply.records else None
 
     def _append(self, hosted: Hosted, reply: PartitionReply, headers: list[BatchHeader]) -> bool:
-        """Append the batches with these headers, and take the leader's high watermark and log
-        start. Return False if the records cannot be used or the disk failed; the partition is asked
-        for again later."""
+        """Append the batches with these headers, and take over the leader's high watermark and log
+        start. Return False if the records cannot be used or the disk failed; the partition is
+        fetched again later."""
         driver, end = self._manager.driver, hosted.log.log_end_offset
         if reply.records:
             if not headers:
@@ -436,9 +439,9 @@ class Fetcher:
         return headers[:count]
 
     def _refused(self, followed: Followed, code: int) -> bool:
-        """Handle a partition's error code: stop following it, or leave it out for a while. Return
-        True if the fetch offset is out of range, so the leader must be asked for its log start and
-        end."""
+        """Handle a partition's error code: stop following the partition, or leave it out of
+        requests for a while. Return True if the fetch offset is out of range, so that the leader
+        must be asked for its log start and end."""
         action = follower.on_error(code)
         if action is ErrorAction.STOP:
             followed.hosted.replica.halt()
@@ -471,8 +474,9 @@ class Fetcher:
             await self._manager.flusher.settle_cuts([hosted])
 
     async def _offset(self, hosted: Hosted, asked: FetchPosition, timestamp: int) -> int | None:
-        """Ask the leader for the partition's offset by ListOffsets. `timestamp`: LATEST or
-        EARLIEST. Return None if the leader answers with an error."""
+        """Ask the leader for the partition's offset by a ListOffsets request. `timestamp`: LATEST
+        for the log end, EARLIEST for the log start. Return None if the leader answers with an
+        error."""
         connection = await self._connected()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         me, epoch = self._manager.settings.broker_id, asked.leader_epoch
@@ -508,8 +512,9 @@ class FetcherPool:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
-        """Return the connection for a partition. It is always the same one for a leader and limit.
-        A topic's partitions are distributed over the leader's connections in turn."""
+        """Return the connection for a partition, always the same one. A copy under a rate limit has
+        the leader's connection of that limit. All other partitions of a topic are distributed over
+        the leader's connections in turn."""
         if limit is not None:
             return Source(leader, 0, limit)
         number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
@@ -556,8 +561,8 @@ class FetcherPool:
         return 0 if fetcher is None else fetcher.silent_ms
 
     def lost_leaders(self) -> dict[BrokerId, int]:
-        """Return the leaders that are followed and cannot be reached, each with the time in ms for
-        which it could not."""
+        """Return the leaders that this broker follows and cannot reach, each with the time in ms
+        for which it has been unreachable."""
         lost: dict[BrokerId, int] = {}
         for source, fetcher in self._fetchers.items():
             if (ms := fetcher.lost_for_ms) is not None:

@@ -22,7 +22,7 @@ from plimsoll_broker.storage.log_store import LogStore
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Flushes in parallel, of each kind: a slow volume must not occupy every thread."""
+"""The most flushes in parallel, of each kind: a slow volume must not occupy every thread."""
 
 
 class FlushOwner(Protocol):
@@ -120,8 +120,8 @@ def _is_due(hosted: Hosted) -> bool:
 
 
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Apply `work` to each item, AT_ONCE in parallel. Raise the errors as an exception group. As
-    with `in_thread`, an error is raised even if the caller was cancelled."""
+    """Apply `work` to each item, AT_ONCE of them in parallel. Raise the errors as an exception
+    group, even if the caller was cancelled (as `in_thread` does)."""
     wanted = list(items)
     if not wanted:
         return

@@ -2,12 +2,13 @@
 
 Called by the fetcher before and after each request. The first request on a connection names every
 partition. Once the leader has a session, later requests name only changes and partitions no longer
-followed. A refused partition is left out for a while; the others go on. After any error the next
+followed. A refused partition is left out for a while; the others continue. After any error the next
 request is a full one.
 
-Of the copies under a limit only some are asked for at once; the others wait in line. A leader looks
-at every partition of a request, and a few complete copies are worth more than many late ones. A
-replica that joins the ISR makes room for the next, and a refused one goes to the end of the line.
+Of the copies under a rate limit only some are fetched at a time; further ones wait in line. A
+leader looks at every partition of a request, and a few complete copies are worth more than many
+late ones. A replica that joins the ISR makes room for the next, and a refused one goes to the end
+of the line.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from plimsoll_wire.replication import (
 BACKOFF_MS = 25
 BACKOFF_MS_MAX = 1_000
 NAMED_AT_ONCE = 1_000
-"""Partitions that one request names, so that neither side is held up by a request for all. The next
-request names the rest and does not wait for records."""
+"""The most partitions that one request names, so that a request for all of them holds up neither
+side. The next request names further ones and does not wait for records."""
 SWEEP_MS = 5_000
-"""How often the positions of all partitions are compared with those sent last, in ms: no event
-reports a changed log start or a failed disk."""
+"""The interval in ms at which the positions of all partitions are compared with those sent last,
+since no event reports a changed log start or a failed disk."""
 _EPOCH_MAX = 2**31 - 1
 
 Key = tuple[bytes, int]
@@ -43,8 +44,8 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A followed partition. It is left out of requests before `delayed_until_ms`. `backoff_ms`: for
-    how long the next refusal delays it."""
+    """A followed partition. Requests leave it out before `delayed_until_ms`. `backoff_ms`: the time
+    in ms for which the next refusal delays it."""
 
     hosted: Hosted
     delayed_until_ms: int = 0
@@ -75,7 +76,7 @@ class Ask(NamedTuple):
 
 class FollowerSession:
     """Decides which partitions a fetcher names in its next request to one leader. `asked`: for
-    every partition in the leader's fetch session, the position sent last. `at_once`: the number of
+    every partition in the leader's fetch session, the position sent last. `at_once`: the most
     partitions that are fetched at a time; None for all."""
 
     def __init__(self, leader: BrokerId, at_once: int | None = None) -> None:
@@ -101,8 +102,8 @@ class FollowerSession:
     # --- what is followed -----------------------------------------------------------------------
 
     def add(self, hosted: Hosted) -> bool:
-        """Follow a partition, which the next request names with its log end. Return False if
-        `at_once` partitions are fetched already, so that this one waits in line."""
+        """Follow a partition: the next request names it with its log end. Return False if `at_once`
+        partitions are fetched already, so that this one waits in line."""
         followed = Followed(hosted)
         if followed.key not in self._followed and self._full:
             self._line[followed.key] = followed
@@ -143,12 +144,14 @@ class FollowerSession:
         return come
 
     def _forget(self, key: Key) -> None:
-        """Have the next request remove the partition from the leader's session, if it is in it."""
+        """Have the next request remove the partition from the leader's session, if the session has
+        it."""
         if self.asked.pop(key, None) is not None:
             self._forgotten[key] = None
 
     def current(self, followed: Followed) -> bool:
-        """Return True if this object, not a later one for the same partition, is being fetched."""
+        """Return True if the partition is being fetched with this object, not with a later one that
+        replaced it."""
         return self._followed.get(followed.key) is followed
 
     def look_again(self, followed: Followed) -> None:
@@ -173,7 +176,7 @@ class FollowerSession:
                 self._let_in()
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """Return 0 if a partition can be asked for now, or the ms until one can. Return None if no
+        """Return 0 if a partition can be requested now, or the ms until one can. Return None if no
         partition is followed."""
         for key, followed in list(self._resting.items()):
             if followed.delayed_until_ms <= now_ms:
@@ -188,8 +191,8 @@ class FollowerSession:
         return min(waits, default=None)
 
     def _may(self, followed: Followed) -> bool:
-        """Return True if the replica still fetches from this leader. It does not while its disk has
-        failed, or if newer metadata name another leader."""
+        """Return True if the replica still fetches from this leader. Return False if its disk has
+        failed or newer metadata name another leader."""
         return followed.hosted.replica.fetches_from == self._leader
 
     # --- the session ----------------------------------------------------------------------------
@@ -241,8 +244,9 @@ class FollowerSession:
         return bool(self._changed)
 
     def _question(self, key: Key, now_ms: int) -> Question | None:
-        """Return the position to send for a partition. Return None if it is not to be asked for
-        now: it is delayed, has another leader, waits for a flush, or has an incomplete log."""
+        """Return the position to send for a partition. Return None if the partition cannot be
+        requested now: it is delayed, has another leader, waits for a flush, or has an incomplete
+        log."""
         followed = self._followed.get(key)
         if followed is None or key in self._resting:
             return None
@@ -271,7 +275,9 @@ class FollowerSession:
         elif session_id == self._session_id:
             self._epoch = self._epoch % _EPOCH_MAX + 1
         else:
-            raise MalformedReply(f"a reply of session {session_id}, not {self._session_id}")
+            raise MalformedReply(
+                f"the leader replied in fetch session {session_id} instead of {self._session_id}"
+            )
 
     def forget_session(self) -> None:
         """Forget the leader's session: the connection is lost, or the leader no longer knows it.

@@ -1,10 +1,12 @@
-"""FullDisks: put logs back online when a full disk has room, or the process has descriptors, again.
+"""FullDisks: puts logs back online once a full disk has room, or the process has free descriptors,
+again.
 
 A chore of `PeriodicChores`. A write without room, or a file that could not be opened, took one
 replica offline; the half-written record was cut, and the controller removed the replica from its
 ISR. When enough room is free the log is opened anew, as after a crash, and follows like any replica
-that fell behind. If no replica leads, it is reported again and may be elected. Other faults last
-until the broker restarts. A small reserve file allows checkpoints to be written on a full disk.
+that fell behind. If the partition has no leader, the replica is reported again and may be elected.
+Other faults last until the broker restarts. A small reserve file, released when needed, allows
+checkpoints to be written on a full disk.
 """
 
 from __future__ import annotations
@@ -25,15 +27,17 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
-"""The part of the volume that must be free, at most 64 MiB, before logs are put back online."""
+"""The part of the volume that must be free before logs are put back online; at most 64 MiB are
+needed."""
 DESCRIPTORS_LEFT = 16
-"""Descriptors that must be free before a log that met EMFILE is opened anew."""
+"""The number of descriptors that must be free before a log that met EMFILE is opened anew."""
 WATCHED_MS = 10_000
-"""How often the room is measured if no log waits for it."""
+"""The interval in ms between measurements of the free space while no log waits for it."""
 
 
 def enough(free_bytes: int, all_bytes: int) -> bool:
-    """Return True if enough of the volume is free to put logs back online. Both are bytes."""
+    """Return True if enough of the volume is free to put logs back online. `free_bytes`: free
+    space; `all_bytes`: size of the volume."""
     return free_bytes >= RESERVE_BYTES + min(ROOM_BYTES_MAX, int(all_bytes * ROOM_SHARE))
 
 
@@ -43,8 +47,8 @@ def out_for_room(manager: ReplicaManager) -> list[PartitionKey]:
 
 
 def _out_for(manager: ReplicaManager, fault: StorageFault) -> list[PartitionKey]:
-    """Return the partitions that are offline because of this fault, including those with a log that
-    could not be opened."""
+    """Return the partitions that are offline because of this fault, including those with a log
+    that could not be opened."""
     out = [
         hosted.key for hosted in manager if hosted.replica.failed and _is(hosted.log.fault, fault)
     ]
@@ -76,8 +80,8 @@ class FullDisks:
 
     async def look(self) -> None:
         """Measure the free space. If logs are offline for lack of space, release the reserve file;
-        once there is enough space, reopen them and make the reserve file again. Do nothing most of
-        the time if no log waits."""
+        once there is enough space, reopen these logs and make the reserve file again. If no log
+        waits, do so only every WATCHED_MS."""
         await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager

@@ -1,15 +1,15 @@
 """The partitions on this broker.
 
-HostedPartitions: the partitions that a broker hosts, by key and by name.
+`HostedPartitions`: the partitions that a broker hosts, by key and by name. Owned by
+`ReplicaManager`.
 
-Owned by `ReplicaManager`.
+`Hosted`: one partition on this broker: its replica, its log and their configs. `ReplicaManager`
+makes and drops it; the whole data path passes it around.
 
-`Hosted`: one partition on this broker: its replica, its log and their configs. Made and dropped by
-`ReplicaManager`; the whole data path passes it around.
-
-`Opener`: opens new partitions in time slices, so that a topic of thousands does not hold the loop.
-`Roles` hands over the partitions of a new image; `Opener.run` is one of the broker's tasks. Until
-it is opened, a partition is answered like one that is led elsewhere, and clients retry.
+`Opener`: opens new partitions in time slices, so that a topic of thousands does not hold the event
+loop. `Roles` hands over the partitions of a new image; `Opener.run` is one of the broker's tasks.
+Requests for a partition that is not open yet are answered as if another broker led it, and clients
+retry.
 
 `PartitionWatcher`: the interface by which the replica manager tells group coordinators of steps.
 """
@@ -34,7 +34,8 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 
 def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's configs, with the broker's defaults where the topic states none."""
+    """Return a topic's configs, completed with the broker's defaults for those that the topic does
+    not set."""
     configs = {
         name: broker_configs[default]
         for default, name in BROKER_DEFAULTS.items()
@@ -65,10 +66,10 @@ class Demand(NamedTuple):
 
 class Hosted:
     """One partition that this broker hosts. `applied`: the partition's state in the metadata that
-    was applied last, compared by identity. `source`: the leader it is fetched from, the leader
-    epoch, and the name of the limit of its copy, or None without a limit. `source` is None if the
-    partition is not fetched. `bytes_in`, `records_in` and `bytes_out` count producers' and
-    consumers' traffic since it was hosted."""
+    was applied last, compared by identity. `source`: the leader from which the partition is
+    fetched, the leader epoch, and the name of the rate limit of the copy or None; `source` is None
+    if the partition is not fetched. `bytes_in`, `records_in` and `bytes_out` count producers' and
+    consumers' traffic since the broker began to host it."""
 
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
         self.key: PartitionKey = partition.key
@@ -89,7 +90,8 @@ class Hosted:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The topic's name and the partition's index, as the checkpoint files name the log."""
+        """The topic's name and the partition's index, by which the checkpoint files name the
+        log."""
         return self.name, self.key.index
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
@@ -159,8 +161,8 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
 
 
 class Opener:
-    """Opens new partitions in the order in which they were queued, in time slices. `open_now` opens
-    one, unless it is open or no longer assigned here."""
+    """Opens new partitions in the order in which they were queued, in time slices. `open_now`:
+    opens one partition, unless it is already open or no longer assigned to this broker."""
 
     def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
         self._open_now = open_now
@@ -183,7 +185,7 @@ class Opener:
 
 
 class PartitionWatcher(Protocol):
-    """Is told of each step of a hosted partition. `Coordinators` implements it to follow leadership
+    """Receives each step of a hosted partition. `Coordinators` implements it to follow leadership
     changes of `__consumer_offsets`."""
 
     def stepped(self, hosted: Hosted) -> None:

@@ -1,9 +1,9 @@
 """LogCleaner: compacts a broker's logs, the dirtiest first, one at a time.
 
-One of the tasks of `PeriodicChores`. `plimsoll_core.compaction.plan` decides which log and up to
-where, `retain` which records stay; LogWriter swaps the segments. Each replica cleans its own log. A
-failed round changes nothing and is tried again later. Source: Kafka's LogCleaner; docs/protocol.md
-§10.
+One of the tasks of `PeriodicChores`. `plimsoll_core.compaction.plan` decides which log to clean and
+up to which offset, `retain` which records stay; LogWriter swaps the segments. Each replica cleans
+its own log. A failed round changes nothing and is tried again later. Source: Kafka's LogCleaner;
+docs/protocol.md §10.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class LogCleaner:
         self.wanted = asyncio.Event()
 
     async def keep(self) -> None:
-        """Clean logs while any is compacted, with a pause of log.cleaner.backoff.ms before each
-        run, until cancelled."""
+        """Clean logs while any log is compacted, until cancelled. Pause for log.cleaner.backoff.ms
+        before each run."""
         while True:
             await self.wanted.wait()
             self.wanted.clear()
@@ -97,9 +97,7 @@ class LogCleaner:
             try:
                 await self.run()
             except StorageError as error:
-                logger.error(
-                    "log cleaning was ended by a disk error, trying again later: %s", error
-                )
+                logger.error("a disk error interrupted log cleaning, trying again later: %s", error)
 
     async def run(self) -> None:
         """Clean up to ROUNDS_AT_ONCE logs, the most urgent first. Stop early if none is due or a
@@ -135,8 +133,9 @@ class LogCleaner:
         return best
 
     def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
-        """Return which part of the log to clean. `flushed_end`: only records below it are cleaned.
-        Return None if the log is not due, not compacted, offline, damaged or no longer hosted."""
+        """Return the plan for one log: the part to clean. `flushed_end`: only records below this
+        offset are cleaned. Return None if the log is not due, not compacted, offline, damaged or no
+        longer hosted."""
         log, manager = hosted.log, self._manager
         if not log.config.compact or len(log.segments) < 2 or log in self._uncleanable:
             return None
@@ -173,7 +172,11 @@ class LogCleaner:
                     error,
                 )
                 return False
-            again = "not before the next start" if error.damaged else "trying again later"
+            again = (
+                "it is not tried again before this broker restarts"
+                if error.damaged
+                else "trying again later"
+            )
             logger.error("%r: its log cannot be cleaned, %s: %s", hosted, again, error)
             stats.failures += 1
             if error.damaged:
@@ -187,7 +190,8 @@ class LogCleaner:
 
     async def _clean(self, hosted: Hosted, job: CleaningJob, left: deque[SegmentSwap]) -> bool:
         """Clean the log and replace its segments, group by group. Remove each finished swap from
-        `left`. Return False if the log changed or its disk failed. Raise CleaningFailed."""
+        `left`. Return False if the log changed meanwhile or its disk failed. Raise
+        CleaningFailed."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)
         # Persist this first: a log that ends below it later may lack newer values of keys.
@@ -238,5 +242,5 @@ class LogCleaner:
 
 
 def _urgency(due: _Due) -> tuple[bool, bool, float]:
-    """Return the sort key by which logs are chosen: the greatest is cleaned first."""
+    """Return the sort key of a log that is due: the log with the greatest key is cleaned first."""
     return urgency(due.plan, internal=due.hosted.name.startswith(_INTERNAL))

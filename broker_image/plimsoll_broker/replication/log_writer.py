@@ -36,11 +36,11 @@ from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.log_writer")
 _UNTIL = {
-    StorageFault.FULL: "there is room",
-    StorageFault.DESCRIPTORS: "there are descriptors",
+    StorageFault.FULL: "the disk has room",
+    StorageFault.DESCRIPTORS: "the process has free file descriptors",
 }
-"""For log lines: until when a replica with this fault is offline. Other faults last until the
-broker restarts."""
+"""For log lines: the condition that ends the offline time of a replica with this fault. Other
+faults last until the broker restarts."""
 
 
 class AckToken(Protocol):
@@ -101,14 +101,14 @@ class LogWriter:
             self.fail(hosted, error)
             return False
         except Exception as error:
-            raise CommitPathFailed(f"{hosted!r}: a produced batch") from error
+            raise CommitPathFailed(f"{hosted!r}: appending a produced batch failed") from error
         hosted.replica.wrote()
         return True
 
     def role_taken(self, hosted: Hosted) -> None:
         """Accept the log as it is when this replica becomes leader. If the log is incomplete,
-        persist its present bounds before it serves; otherwise the next restart would mark the
-        replica as incomplete again, and it would be elected last."""
+        persist its present bounds before the replica serves; otherwise the next restart would mark
+        the replica as incomplete again, and it would be elected last."""
         log = hosted.log
         if not log.incomplete or hosted.replica.leader is None:
             return
@@ -137,7 +137,7 @@ class LogWriter:
     def append_fetched(
         self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
     ) -> bool:
-        """Write a leader's batches verbatim. Return False if the disk failed."""
+        """Append a leader's batches unchanged. Return False if the disk failed."""
         try:
             hosted.log.append(data, headers)
         except StorageError as error:
@@ -180,7 +180,7 @@ class LogWriter:
         return True
 
     def _note_cut(self, hosted: Hosted, offset: int) -> None:
-        """Count a truncation and its records for the metrics."""
+        """Count a truncation, and the records that it removes, for the metrics."""
         self._traffic.truncations += 1
         self._traffic.truncated_records += max(0, hosted.log.log_end_offset - offset)
 
@@ -192,9 +192,9 @@ class LogWriter:
             log.advance_log_start(min(offset, log.log_end_offset))
 
     def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
-        """Handle records that cannot be read at `offset`. If the ISR has other members the replica
-        goes offline, and if the records are corrupt the next start truncates the log there. The
-        only member of the ISR stays online and serves the other records."""
+        """Handle records that cannot be read at `offset`. If the ISR has other members, take the
+        replica offline, and if the records are corrupt, have the next start truncate the log there.
+        The only member of the ISR stays online and serves the other records."""
         logger.error(
             "%r: records at offset %d of the log cannot be read: %s", hosted, offset, error
         )
@@ -204,14 +204,14 @@ class LogWriter:
             try:
                 hosted.log.distrust(offset)
             except StorageError as second:
-                error.add_note(f"and that could not be kept for the next start: {second}")
+                error.add_note(f"and this could not be recorded for the next start: {second}")
         self.fail(hosted, error)
 
     # --- onto the disk --------------------------------------------------------------------------
 
     async def flush(self, hosted: Hosted, *, checkpoint: bool) -> None:
-        """Flush all that is in the log now, unless the disk fails or the partition is dropped. The
-        flusher ensures one flush of a log at a time."""
+        """Flush all that is in the log now. Return without a flush if the disk fails or the
+        partition is dropped. The flusher ensures that a log has one flush at a time."""
         try:
             flush = hosted.log.begin_flush(checkpoint=checkpoint)
             began_s = time.monotonic()
@@ -252,7 +252,8 @@ class LogWriter:
         return True
 
     async def write_back(self, appended: Iterable[Hosted]) -> None:
-        """Have the kernel begin to write the appended records; this promises nothing."""
+        """Have the kernel begin to write the appended records to the disk. The call does not wait
+        and makes nothing durable."""
         begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
         for begin in [each for each in begun if each is not None]:
             await in_thread(begin)
@@ -263,8 +264,8 @@ class LogWriter:
             self._owner.touch(hosted)
 
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
-        """Keep this error as the log's fault: the log was offline for lack of space or descriptors,
-        and could not be opened anew."""
+        """Store this error as the log's fault. Called if the log was offline for lack of space or
+        descriptors, and could not be opened anew."""
         until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error(
             "%r: its log cannot be reopened; it stays offline until %s: %s", hosted, until, error
@@ -275,8 +276,8 @@ class LogWriter:
 
     def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
         """Raise the log start by the topic's retention configs. `wall_ms`: the wall clock; None if
-        it is not trusted, so no record is too old. `since_ms`: the wall-clock time when retention
-        was applied before."""
+        it is not trusted, so that no record expires by age. `since_ms`: the wall-clock time when
+        retention was last applied."""
         try:
             note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
@@ -303,8 +304,8 @@ class LogWriter:
     # --- compaction -----------------------------------------------------------------------------
 
     async def swap(self, hosted: Hosted, swap: SegmentSwap) -> bool:
-        """Replace a group of segments by the cleaned one. Return False if the log changed or the
-        disk failed; recovery at the next start then completes or reverts the swap."""
+        """Replace a group of segments by the cleaned one. Return False if the log changed meanwhile
+        or the disk failed; recovery at the next start then completes or reverts the swap."""
         try:
             if not self._owner.is_here(hosted) or not swap.holds():
                 return False
@@ -344,7 +345,7 @@ Woken = dict[ParkedFetch, None]
 
 class Stepping:
     """Calls `one` once for each touched partition at the end of a turn of the event loop. `one`
-    steps a partition and adds the Fetch requests to wake to its second argument."""
+    steps a partition, and adds to its second argument the Fetch requests to wake."""
 
     def __init__(self, one: Callable[[Hosted, Woken], None]) -> None:
         self._one = one
@@ -365,8 +366,8 @@ class Stepping:
 
     def step(self) -> None:
         """Step the touched partitions for one portion, and wake fetches. The rest waits for the
-        next turn. A bug here is on the commit path, so it is not caught, and the event loop's
-        handler ends the process."""
+        next turn of the event loop. A bug here is on the commit path, so it is not caught, and the
+        event loop's exception handler ends the process."""
         self._due = False
         touched, self._touched = self._touched, {}
         woken: Woken = {}
@@ -383,7 +384,7 @@ class Stepping:
             self._come_back()
 
     def _wake(self, woken: Woken) -> None:
-        """Wake all of the followers' fetches, and a portion of the consumers'."""
+        """Wake all fetches of followers, and a portion of the fetches of consumers."""
         for fetch in woken:
             if fetch.for_follower:
                 fetch.wake()

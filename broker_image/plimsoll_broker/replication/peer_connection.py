@@ -1,8 +1,8 @@
 """PeerConnection: a connection to another broker; one request, one reply, as whole frames.
 
 Used by the fetcher. A frame is received into the connection's buffer, from which its records are
-written to the log; a reply is valid until the next request. It decides nothing. A peer that breaks
-the framing or falls silent loses the connection (`PeerLost`).
+written to the log; a reply is valid until the next request. This module decides nothing. If a peer
+breaks the framing or falls silent, the connection is closed (`PeerLost`).
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         return connection
 
     async def request(self, frame: bytes, silence_s: float) -> memoryview:
-        """Send a frame and return the reply without its length, valid until the next request.
-
-        `silence_s`: how long the peer may send nothing. A large reply on a slow link may take
-        longer than that as a whole, up to `REPLY_S_MAX`. Raises PeerLost.
-        """
+        """Send a frame and return the reply without its length prefix; the reply is valid until the
+        next request. `silence_s`: the time in seconds for which the peer may send nothing. A large
+        reply on a slow link may take longer than that as a whole, up to `REPLY_S_MAX`. Raises
+        PeerLost."""
         if self._transport is None or self._lost_s is not None:
             raise PeerLost(self._why_lost)
         assert self._reply is None, "one request at a time"
@@ -86,8 +85,8 @@ class PeerConnection(asyncio.BufferedProtocol):
                 reply.exception()  # marks it as retrieved: the asking task may have been cancelled
 
     def _watch(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
-        """Set the timer that checks for silence. One timer serves many requests: a timer for each
-        would cost more than the request."""
+        """Set the timer that checks for silence. One timer serves many requests, since a timer for
+        each would cost more than the request."""
         self._forget_timer()
         self._timer = loop.call_later(delay_s, self._check_silence, loop)
 
@@ -107,7 +106,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         if left_s > 0:
             self._watch(loop, left_s)
             return
-        self._break(f"nothing came for {self._silence_s} s, or the reply took {REPLY_S_MAX} s")
+        self._break(
+            f"the other broker sent nothing for {self._silence_s} s, or its reply took "
+            f"{REPLY_S_MAX} s"
+        )
 
     @property
     def lost_for_ms(self) -> int | None:
@@ -138,7 +140,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(str(exc) if exc else "closed by the peer")
+        self._fail(str(exc) if exc else "the other broker closed the connection")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._reply is None or self._reply.done():
@@ -149,7 +151,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._heard_s = asyncio.get_running_loop().time()
         reply = self._reply
         if reply is None or reply.done():
-            self._break("a reply without a request")
+            self._break("the other broker sent a reply without a request")
             return
         self._filled += nbytes
         if not self._frame_end and not self._begin_frame():
@@ -157,7 +159,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._filled >= self._frame_end:
             end, filled, self._frame_end, self._filled = self._frame_end, self._filled, 0, 0
             if filled > end:
-                self._break("more than one reply")
+                self._break("the other broker sent more than one reply")
             else:
                 reply.set_result(self._buffer[_LENGTH.size : end])
 
@@ -168,7 +170,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return False
         (size,) = _LENGTH.unpack_from(self._buffer)
         if not 4 <= size <= FRAME_BYTES_MAX:
-            self._break(f"a frame of {size} bytes")
+            self._break(f"the other broker sent a frame of {size} bytes, which is not allowed")
             return False
         self._frame_end = end = _LENGTH.size + size
         if end > len(self._buffer):
@@ -191,7 +193,7 @@ async def open_to(
     broker = None if image is None else image.brokers.get(broker_id)
     endpoint = None if broker is None else listener_peers.for_followers(broker)
     if endpoint is None:
-        raise PeerLost(f"broker {broker_id} has no address")
+        raise PeerLost(f"broker {broker_id} has no replication address in the metadata")
     address = PeerAddress(endpoint.host, endpoint.port)
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,7 +1,7 @@
 """PeriodicChores: periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
 
-`node.broker` runs each of `PeriodicChores.tasks`. A chore has a period. Chores decide nothing and
-never write to a log; LogWriter does. No chore waits for another one's disk, so timeouts and
+`node.broker` runs each of `PeriodicChores.tasks`. A chore runs once a period. Chores decide nothing
+and never write to a log; LogWriter does. No chore waits for another one's disk, so timeouts and
 flush.ms are kept however slow a thousand syncs are. Syncs run in a bounded number of threads, and
 loops over all partitions let other tasks run in between.
 """
@@ -36,14 +36,17 @@ FLUSH_MS = 100
 PRODUCERS_MS = 600_000
 ROOM_MS = 1_000
 TIMED_MS = 1_000
-"""How often the list of logs with a flush.ms is made anew; most logs have none."""
+"""The interval in ms at which the list of logs with a flush.ms is made anew. Most logs have
+none."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
-"""A log gets a checkpoint once a crash would make the start read more than this."""
+"""A log gets a checkpoint once recovery after a crash would have to read more than this number of
+bytes."""
 
 
 @dataclass(slots=True)
 class _Chore:
-    """A function that runs every `period_ms`, next at `due_ms` of the monotonic clock."""
+    """A function that runs every `period_ms`. `due_ms`: the time of its next run on the monotonic
+    clock."""
 
     period_ms: int
     run: Callable[[], Awaitable[None]]
@@ -94,8 +97,8 @@ class PeriodicChores:
         yield "cleaning", self._cleaner.keep()
 
     async def _keep(self, chores: list[_Chore]) -> None:
-        """Run the chores forever. A storage error is logged, and the chore runs again in its next
-        period."""
+        """Run the chores until cancelled. If a chore meets a storage error, log the error; the
+        chore runs again in its next period."""
         while True:
             chore = min(chores, key=_DUE_MS)
             await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
@@ -111,7 +114,8 @@ class PeriodicChores:
             except* StorageError as errors:
                 for error in errors.exceptions:
                     logger.error(
-                        "periodic work on logs met a disk error, repeating it in its next period: "
+                        "periodic work on this broker's logs met a disk error, repeating it in "
+                        "its next period: "
                         "%s",
                         error,
                     )
@@ -177,8 +181,8 @@ class PeriodicChores:
         await several([h for h in self._timed if self._flush_due(h, now_ms)], manager.flusher.sync)
 
     def _flush_due(self, hosted: Hosted, now_ms: int) -> bool:
-        """Return True if the log has unflushed records and its flush.ms has passed since the last
-        flush by this chore."""
+        """Return True if the log has unflushed records and its flush.ms has passed since this chore
+        last flushed it."""
         flush_ms = hosted.log.config.flush_ms
         if flush_ms is None or hosted.log.recovery_point == hosted.log.log_end_offset:
             return False
@@ -191,7 +195,7 @@ class PeriodicChores:
 
     async def _remove_directories(self) -> None:
         """Remove the directories of deleted logs that are due. If one cannot be removed, log the
-        error and try it again later."""
+        error; the next run tries again."""
         store, now_ms = self._manager.store, self._manager.now_ms()
         for path in store.deleted.due(now_ms):
             try:

@@ -1,13 +1,13 @@
-"""ProposalQueue: the newest ISR proposal of each partition led here, until it is sent.
+"""ProposalQueue: holds the newest ISR proposal of each partition led here, until it is sent.
 
 The replica manager adds proposals; `reporting.isr_proposals` takes and sends them. The replica
 decides whether an answer counts and whether to send again.
 
 `SeenShrinks`: counts the replicas that left ISRs led here, by cause as far as a broker can tell.
 The replica manager reports images, changed partitions and proposals. A follower that fell behind is
-counted when its leader proposes to drop it, even if no controller can commit that; others are
-counted when the metadata show it. The operator counts the same from the records, which tell more: a
-broker knows of no evictions and of no other broker's disk.
+counted when its leader proposes to remove it, even if no controller can commit that; other replicas
+are counted when the metadata show that they left. The operator counts the same from the records,
+which name more causes: a broker knows of no evictions and of no other broker's disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plimsoll_core.messages.requests import IsrProposal
 
 
 class SeenShrinks:
-    """Counts the replicas that left ISRs led here, by broker and cause. `counts` only grow."""
+    """Counts the replicas that left ISRs led here. `counts`: by broker and cause; never falls."""
 
     def __init__(self, broker_id: BrokerId) -> None:
         self._broker_id = broker_id
@@ -40,7 +40,7 @@ class SeenShrinks:
         self._proposed: set[tuple[PartitionKey, BrokerId]] = set()
 
     def update(self, image: ClusterImage) -> None:
-        """Take new metadata. The caller reports changed partitions by `applied` afterwards."""
+        """Take a new metadata image. Afterwards the caller reports changes by `applied`."""
         self._before, self._image = self._image or image, image
         if self._before.brokers is image.brokers and self._lifetimes:
             return
@@ -61,7 +61,7 @@ class SeenShrinks:
             self.counts[Left(broker_id=broker_id, cause=cause)] += 1
 
     def applied(self, before: Partition, after: Partition) -> None:
-        """Count replicas that left the ISR between two states, unless counted as proposed."""
+        """Count replicas that left the ISR between two states, unless `proposed` did so."""
         if self._image is None or self._before is None:
             return
         if after.leader == self._broker_id:
@@ -76,7 +76,7 @@ class SeenShrinks:
             self._proposed.discard((partition.key, broker_id))
 
     def _told(self, left: Left) -> Left:
-        """Return `left`, with RESTART as the cause if it was fenced and has a new epoch."""
+        """Return `left`, with RESTART for FENCED if the broker has a new broker epoch since."""
         assert self._image is not None
         broker = self._image.brokers.get(left.broker_id)
         known = self._lifetimes.get(left.broker_id)

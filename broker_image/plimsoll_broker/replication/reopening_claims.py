@@ -1,12 +1,12 @@
-"""Reopening: claims on logs that a thread opens anew, during which nothing else uses their
-directories.
+"""Reopening: claims on logs that a thread opens anew. During a claim nothing else uses the log's
+directory.
 
-After a full disk a log is read again by its path, in a thread, which takes long if it is large.
-Anything that the event loop did meanwhile to the old log (roll, truncate, remove segments, rename
-its directory for a deleted topic) would affect the same files. So `full_disks` claims the log,
-`ReplicaManager.is_here` is False for its partition, and checkpoints keep its lines. When the claim
-ends, the log of a dropped partition is deleted, and a partition that takes over its directory's
-name is opened.
+After a full disk a log is read again by its path, in a thread, which takes long if the log is
+large. Anything that the event loop did meanwhile to the old log (roll, truncate, remove segments,
+rename its directory for a deleted topic) would affect the same files. So `full_disks` claims the
+log, `ReplicaManager.is_here` is False for its partition, and checkpoints keep its lines. When the
+claim ends, the log of a dropped partition is deleted, and a partition that takes over the
+directory's name is opened.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Reopening:
             self._store.delete_log(log, self._now_ms())
         except StorageError as error:
             logger.error(
-                "cannot delete the log of %s-%d, the next start of this broker deletes it: %s",
+                "cannot delete the log of %s-%d, this broker deletes it at its next start: %s",
                 *(log.topic, log.index, error),
             )
 

@@ -1,6 +1,7 @@
-"""ReplicaManager: every partition that this broker hosts, kept at what the newest metadata say.
+"""ReplicaManager: keeps every partition that this broker hosts in the state that the newest
+metadata state.
 
-`node.broker` feeds it images. Handlers look partitions up and report what came in. It steps the
+`node.broker` gives it images. Handlers look partitions up and report what arrived. It steps the
 touched replicas once per turn of the event loop and has LogWriter carry out the effects.
 `plimsoll_core.replica` decides about offsets and epochs. Source: the protocol's transitions.
 """
@@ -51,15 +52,15 @@ logger = logging.getLogger("plimsoll.replica_manager")
 
 
 class Fetchers(Protocol):
-    """The fetchers of this broker's followers, as far as the replica manager needs them.
+    """The fetchers of this broker's followers: the part that the replica manager needs.
     `FetcherPool` implements it."""
 
     failed: asyncio.Future[None]
-    """Completes when a fetcher dies, which is a bug."""
+    """A future that completes when a fetcher dies, which is a bug."""
 
     def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
-        """Fetch the partition from `leader`. `limit`: the name of the throttle on this copy, if
-        any."""
+        """Fetch the partition from `leader`. `limit`: the name of the rate limit of this copy, or
+        None."""
 
     def unfollow(self, hosted: Hosted) -> None: ...
     def silent_ms(self, key: PartitionKey) -> int: ...
@@ -74,7 +75,8 @@ class Fetchers(Protocol):
 
 class ControllerEpochs(Protocol):
     """The part of the controller client that knows controller epochs. `highest_epoch`: the newest
-    one known. `heard_of`: a peer named a newer one, so look for that controller."""
+    known epoch. `heard_of`: called with a newer epoch that a peer named, so that the client looks
+    for that controller."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -84,7 +86,7 @@ class ControllerEpochs(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
     """The settings of a replica manager. `configs`: the broker's own configs, by Kafka's names.
-    `stops_serving`: True if leaders stop reads and acks=0/1 while another broker may lead
+    `stops_serving`: True if leaders refuse reads and acks=0/1 while another broker may lead
     (`onControllerLoss: StopServing`)."""
 
     broker_id: BrokerId
@@ -148,7 +150,7 @@ class ReplicaManager:
 
     @property
     def stops_serving(self) -> bool:
-        """True if leaders stop reads and acks=0/1 while another broker may lead."""
+        """True if leaders refuse reads and acks=0/1 while another broker may lead."""
         return self.settings.stops_serving
 
     # --- the controller's epoch, as peers tell each other ---------------------------------------
@@ -158,9 +160,9 @@ class ReplicaManager:
         return self._controllers.highest_epoch
 
     def heard_of_controller(self, epoch: int) -> None:
-        """Report a controller epoch from a peer's request or reply to the controller client, if it
-        is newer than the known one. It is not believed: the peer may be wrong, or no broker at
-        all."""
+        """Report a controller epoch from a peer's request or reply to the controller client, if the
+        epoch is newer than the known one. The client does not believe it: the peer may be wrong, or
+        no broker at all."""
         if epoch > self._controllers.highest_epoch:
             self._controllers.heard_of(ControllerEpoch(epoch))
 
@@ -205,8 +207,8 @@ class ReplicaManager:
     # --- metadata -------------------------------------------------------------------------------
 
     async def start(self, image: ClusterImage, found: list[Found]) -> None:
-        """Take the first metadata image and open the partitions that it assigns here. Directories
-        in `found` of other partitions are set aside first."""
+        """Take the first metadata image and open the partitions that it assigns to this broker.
+        Before that, set aside the directories in `found` of other partitions."""
         hosted = image.hosted.get(self.settings.broker_id, Map())
         async for directory in in_slices(found):
             topic_id = directory.topic_id
@@ -238,15 +240,16 @@ class ReplicaManager:
             self.fetchers.limits_changed()
 
     def open_later(self, key: PartitionKey) -> None:
-        """Have `Opener` open the partition. During a start, before clients are served, open it at
-        once."""
+        """Have `Opener` open the partition. During a start, before clients are served, open the
+        partition at once."""
         if self._opens_all:
             self.open_now(key)
         else:
             self.opener.put_off(key)
 
     def open_now(self, key: PartitionKey) -> None:
-        """Open a partition that was put off, unless it is open or no longer assigned here."""
+        """Open a partition that `open_later` queued, unless it is open or no longer assigned to
+        this broker."""
         if self.is_mine(key) and key not in self._hosted:
             self.take_role(key)
 
@@ -306,7 +309,7 @@ class ReplicaManager:
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
         """Open the partition's log and host the partition. Return None if the log cannot be opened,
-        or another log's directory has to be freed first."""
+        or if another log must first free the directory."""
         if partition.key in self.broken:
             return None
         topic = image.topics[partition.topic_id]
@@ -371,8 +374,8 @@ class ReplicaManager:
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
     ) -> bool:
-        """Apply the controller's answer to an ISR proposal; None if no answer came. Return True if
-        the proposal is queued again."""
+        """Apply the controller's answer to an ISR proposal. `answer` is None if no answer came.
+        Return True if the proposal is queued again."""
         again = hosted.replica.altered(proposal, answer, self.now_ms())
         self.touch(hosted)
         if again:
@@ -398,15 +401,15 @@ class ReplicaManager:
 
     def is_here(self, hosted: Hosted) -> bool:
         """Return True if this object is the hosted one for its partition and its log is not being
-        reopened. Otherwise nothing may use the log's directory: after a drop its name may be
-        another topic's, and during a reopening a thread uses it."""
+        reopened. If False, the caller must not use the log's directory: after a drop the
+        directory's name may be another topic's, and during a reopening a thread uses it."""
         return self._hosted.get(hosted.key) is hosted and hosted.log not in self.reopening
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
-        """Put a partition back online after its disk has room or descriptors again. `log`: the
-        reopened log, which replaces the failed one; None if the log could not be opened before, so
-        it is opened now. Do nothing if the partition is no longer assigned here: the next walk of
-        `Roles` drops it."""
+        """Put a partition back online after its disk has room, or the process descriptors, again.
+        `log`: the reopened log, which replaces the failed one; None if the log could not be opened
+        before, so that it is opened now. Do nothing if the partition is no longer assigned here:
+        the next walk of `Roles` drops it."""
         image = self.image
         if image is None or not self.is_mine(key):
             return

@@ -1,16 +1,16 @@
 """Roles: applies newer metadata to this broker's partitions in time slices: dropped partitions
 first, then led ones, then followed ones.
 
-A walk visits every partition that is hosted or wanted. Its first portion runs with the image that
-starts it; `run`, one of the broker's tasks, does the rest. Each partition's state is looked up in
-the newest image when its turn comes. If another image came during a walk, another walk follows.
+A walk visits every partition that is hosted or to be hosted. Its first portion runs with the image
+that starts it; `run`, one of the broker's tasks, does the rest. Each partition's state is looked up
+in the newest image when its turn comes. If another image came during a walk, another walk follows.
 Until its turn a partition stays as it was, like one of a broker with late metadata; its epochs make
 that safe. Drops go first, because a name may be deleted and created again. Leaders go before
-followers, so that they are ready when followers ask.
+followers, so that they are ready when followers send requests.
 
-`StateChanges`: state changes that metadata ask of this broker's replicas, received, pending,
-completed. `Roles` reports when a replica is looked at, the replica manager when it is as it should
-be. A log that cannot be opened stays pending. It counts for the metrics and writes log lines.
+`StateChanges`: the state changes that metadata ask of this broker's replicas (received, pending,
+completed), for metrics and log lines. `Roles` reports a replica when it visits it, the replica
+manager when the replica has the wanted state. A log that cannot be opened stays pending.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 class _PendingChanges(NamedTuple):
     """The state changes of one replica that the metadata ask for and that are not completed.
-    `leads`: True if this broker is to lead. `since_ms`: the monotonic time since which any has been
-    pending."""
+    `leads`: True if this broker is to lead. `since_ms`: the monotonic time since which the oldest
+    has been pending."""
 
     changes: tuple[StateChange, ...]
     topic: str
@@ -95,8 +95,8 @@ class StateChanges:
             self._tell(COMPLETED, found, self.completed)
 
     def keep(self, wanted: Map[PartitionKey, None]) -> None:
-        """Drop the pending changes of replicas that are not in `wanted`: they were never opened and
-        are no longer assigned here."""
+        """Drop the pending changes of replicas that are not in `wanted`: these replicas were never
+        opened and are no longer assigned here."""
         for key in [key for key in self._pending if key not in wanted]:
             del self._pending[key]
 
@@ -129,7 +129,8 @@ class StateChanges:
         self._tell(RECEIVED, found, self.received)
 
     def _tell(self, stage: Stage, found: _PendingChanges, counts: Counter[StateChangeKind]) -> None:
-        """Count each change, and log it unless there are too many lines."""
+        """Count each change for this stage, and log it unless too many lines were written
+        recently."""
         for change in found.changes:
             counts[change.kind] += 1
             if self._lines.room:
@@ -138,16 +139,18 @@ class StateChanges:
 
 
 PORTION = 2_000
-"""The cost of one portion of a walk, in look-ups of a partition. It takes a few milliseconds."""
+"""The cost of one portion of a walk, in units of one look-up of a partition. It takes a few
+milliseconds."""
 CHANGE = 20
-"""The cost of a role change, in look-ups; `FILES` is that of dropping or making a log."""
+"""The cost of a role change, in units of one look-up. `FILES`: the cost of deleting or making a
+log."""
 FILES = 100
 NEW_AT_ONCE = 10
-"""New logs that a walk makes itself; the opener makes the others."""
+"""The most new logs that a walk makes itself; the opener makes further ones."""
 
 
 class RoleOwner(Protocol):
-    """The part of the replica manager that a walk needs."""
+    """The part of the replica manager that `Roles` needs."""
 
     @property
     def image(self) -> ClusterImage | None: ...
@@ -178,7 +181,7 @@ class Roles:
 
     def update(self, *, everything: bool, limits_changed: bool) -> None:
         """Begin to apply the owner's newest image. `everything`: True if partitions or topics have
-        changed. `limits_changed`: True if the rate limit of a copy has."""
+        changed. `limits_changed`: True if the rate limit of a copy has changed."""
         self._limits_changed = self._limits_changed or limits_changed
         image = self._owner.image
         assert image is not None
@@ -215,7 +218,7 @@ class Roles:
 
     def _go_on(self, slice_s: float | None) -> None:
         """Continue the walk for one portion: PORTION of cost, and at most `slice_s` seconds (None:
-        no limit). At its end, begin another one if a newer image has come."""
+        no limit). At the end of the walk, begin another one if a newer image has come."""
         walk, left = self._walk, PORTION
         until_s = None if slice_s is None else time.monotonic() + slice_s
         assert walk is not None

@@ -1,12 +1,12 @@
-"""SegmentRemoval: when and in which order segments are removed: save log starts, sync names,
-remove.
+"""SegmentRemoval: removes segments below the log starts, in a safe order: save log starts, sync
+file names, remove.
 
-Run by `PeriodicChores` after retention, so it also serves log starts that a client or the leader
-moved. A segment is removed only if all of it is below a log start that is on the disk: a power cut
-may bring back removed files, and the next start ignores those below that log start. A segment if
-its own name may be lost in a power cut never becomes the first: the log would appear to begin after
-it. `storage.retention` and the replicas decide where a log begins; LogWriter removes. Source: the
-protocol's local storage rules (4.9).
+Run by `PeriodicChores` after retention. It also removes segments below log starts that a client or
+the leader moved. A segment is removed only if all of it is below a log start that is on the disk: a
+power cut may bring back removed files, and the next start ignores those below that log start. A
+segment is removed only once the name of the next one is durable: otherwise a power cut could lose
+that name, and the log would appear to begin after it. `storage.retention` and the replicas decide
+where a log begins; LogWriter removes. Source: the protocol's local storage rules (4.9).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from plimsoll_broker.storage.log import Log
 logger = logging.getLogger("plimsoll.segment_removal")
 
 REMOVED_AT_ONCE = 32
-"""Segments of one log that are removed before other tasks run."""
+"""The most segments of one log that are removed before other tasks run."""
 
 
 def removable(log: Log, saved_start: int, count_max: int) -> int:
     """Return how many of the oldest segments may be removed, at most `count_max`. `saved_start`:
-    the log start that is on the disk; only segments wholly below it may go."""
+    the log start that is on the disk; only segments wholly below it may be removed."""
     below = min(saved_start, log.log_start_offset)
     count = 0
     for following in islice(log.segments, 1, count_max + 1):
@@ -52,15 +52,15 @@ def _has_segment_below(log: Log, start: int) -> bool:
 
 class SegmentRemoval:
     """Removes the segments below the log starts of all partitions of a broker. The retention chore
-    runs it. Holds no state."""
+    calls `run`. This object has no state."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
 
     async def run(self) -> None:
-        """Save the log starts, then remove the segments below them. On a full disk remove one
-        segment of each log without a saved start. Raise StorageError if log starts cannot be saved
-        for another reason."""
+        """Save the log starts, then remove the segments below them. On a full disk, where log
+        starts cannot be saved, remove one segment of each log. Raise StorageError if log starts
+        cannot be saved for another reason."""
         saves = self._manager.store.begin_log_starts()
         try:
             await in_thread(saves)
@@ -90,7 +90,7 @@ class SegmentRemoval:
 
     async def _may_remove(self, hosted: Hosted) -> bool:
         """Return True if the oldest segment lies below the saved log start and the name of the next
-        one is durable. If only the name is not durable yet, sync the directory."""
+        segment is durable. If only that name is not durable yet, sync the directory first."""
         manager, log = self._manager, hosted.log
         if not manager.is_here(hosted):
             return False
@@ -100,8 +100,8 @@ class SegmentRemoval:
 
     async def _remove_oldest(self) -> None:
         """Remove one segment of each log below its log start, to make room on a disk too full to
-        save a log start. Earlier removals are synced first. The noted beginnings cannot be saved
-        either, so all of them are forgotten before."""
+        save a log start. First sync earlier removals, and forget all noted beginnings of logs,
+        since these cannot be saved either."""
         manager, noted = self._manager, True
         async for hosted in in_slices(list(manager)):
             log = hosted.log

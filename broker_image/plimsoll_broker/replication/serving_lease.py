@@ -1,7 +1,8 @@
-"""ServingLease: whether a leader may answer what another leader could know better.
+"""ServingLease: decides whether a leader may answer requests to which another leader could know a
+newer answer.
 
-Asked by the handlers of reads and acks=0/1 if the cluster wants them to stop (`onControllerLoss:
-StopServing`), and by coordinators: their answers from memory always need it.
+Asked by the handlers of reads and acks=0/1 if the cluster has `onControllerLoss: StopServing`.
+Asked always by coordinators, since their answers come from memory.
 `plimsoll_core.replica.leader_lease` holds the rule.
 """
 
@@ -19,7 +20,7 @@ logger = logging.getLogger("plimsoll.serving_lease")
 
 
 class LeaseOwner(Protocol):
-    """The part of the replica manager that the lease needs."""
+    """The part of the replica manager that `ServingLease` needs."""
 
     @property
     def roles(self) -> Roles: ...
@@ -44,8 +45,8 @@ class ServingLease:
         self._refusing = False
 
     def may_serve(self, hosted: Hosted) -> bool:
-        """Return True if reads and acks=0/1 of this leader may be answered. Always True unless the
-        cluster has `onControllerLoss: StopServing`; then only while `holds` is."""
+        """Return True if reads and acks=0/1 of this leader may be answered: the cluster does not
+        have `onControllerLoss: StopServing`, or `holds` is True."""
         return not self._owner.stops_serving or self.holds(hosted)
 
     def knows_since(self, since_ms: int) -> bool:
@@ -55,8 +56,8 @@ class ServingLease:
 
     def holds(self, hosted: Hosted) -> bool:
         """Return True if no other broker can have led the partition for longer than the session
-        timeout, as a controller or the followers have confirmed. Count and log a refusal
-        otherwise."""
+        timeout, as a controller or the followers have confirmed. Otherwise count and log a refusal,
+        and return False."""
         owner, lease = self._owner, self.lease
         now_ms = owner.now_ms()
         if lease.from_controller(now_ms, owner.roles.applied):

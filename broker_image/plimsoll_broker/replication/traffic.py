@@ -1,6 +1,6 @@
-"""Traffic: the data path's counters since the start.
+"""Traffic: counters of the data path since the broker's start.
 
-`CleaningStats`: the cleaner's results and backlog.
+`CleaningStats`: the results and the backlog of log compaction.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from plimsoll_process.durations import Durations
 
 
 class CleaningStats:
-    """What log compaction did since the broker's start, and its backlog, for the metrics. The byte
-    counts, rounds, failures and time only grow. The others are set at each look for due logs."""
+    """The results of log compaction since the broker's start, and its backlog, for the metrics. The
+    byte counts, rounds, failures and time never decrease. The backlog is set at each look for due
+    logs."""
 
     def __init__(self) -> None:
         # Bytes of segments that were read, and of what was left of them.
@@ -31,9 +32,9 @@ class CleaningStats:
 
 
 class Traffic:
-    """Counters of the data path since the broker's start, which the metrics read: bytes and records
-    of clients (`bytes_in`, `bytes_out`, `records_in`), bytes replicated from leaders and to
-    followers, bytes copied under a rate limit (`moved_in`), and events. They only grow."""
+    """Counters of the data path since the broker's start, for the metrics: bytes and records of
+    clients (`bytes_in`, `bytes_out`, `records_in`), bytes replicated from leaders and to followers,
+    bytes copied under a rate limit (`moved_in`), and events. They never decrease."""
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0

@@ -77,8 +77,8 @@ class ProposalSender:
         return settled
 
     async def _ask(self, request: AlterPartition) -> dict[PartitionKey, PartitionAnswer]:
-        """Send the request and return the answers by partition. Return an empty dictionary if the
-        controller did not answer or refused all."""
+        """Send the request to the controller and return the answers by partition. Return an empty
+        dictionary if the controller did not answer or refused the whole request."""
         try:
             answer = await self._controller.command(request)
         except NoController as error:

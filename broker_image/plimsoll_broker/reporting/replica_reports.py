@@ -43,9 +43,10 @@ logger = logging.getLogger("plimsoll.replica_reports")
 COPIES_PERIOD_MS = 2_000
 COPIES_ANSWER_MS_MAX = 5_000
 COPIES_MAX = 1_000
-"""Copies in one report; the others follow in the next ones."""
+"""The most copies in one report; further ones follow in the next reports."""
 SIZES_PERIODS = 15
-"""Sizes are reported once in so many periods, first as soon as this broker leads a partition."""
+"""The number of reporting periods from one report of sizes to the next. The first one is sent as
+soon as this broker leads a partition."""
 
 
 class CopyReports:
@@ -77,7 +78,8 @@ class CopyReports:
                 await self._client.command(report, COPIES_ANSWER_MS_MAX)
             except NoController as error:
                 logger.debug(
-                    "the sizes of moving replicas are not reported before the next period: %s",
+                    "the controller did not take the sizes of moving replicas; the next period "
+                    "reports them again: %s",
                     error,
                 )
 
@@ -115,8 +117,8 @@ class CopyReports:
 
 
 def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
-    """Return the next partitions to report, at most COPIES_MAX, and the number to pass as `told`
-    next time. `told`: where this portion begins."""
+    """Return the next partitions to report, at most COPIES_MAX, and the `told` of the next call.
+    `told`: the index in `found` at which this portion begins."""
     if not found:
         return [], 0
     first = told % len(found)
@@ -161,8 +163,9 @@ Report = ReportFailedReplicas | ReportReplicaLogs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the controller was told last. `at_ms`: the monotonic time when all logs were reported.
-    `epoch`: the controller epoch then. `logs`: the newest report of each log."""
+    """The reports that the controller has already received. `at_ms`: the monotonic time when all
+    logs were reported. `epoch`: the controller epoch then. `logs`: the newest report of each
+    log."""
 
     at_ms: int
     epoch: int
@@ -202,8 +205,8 @@ class RecoveryReports:
             await set_within(self._manager.report_due, LOGS_PERIOD_MS / 1000)
 
     def _failed(self) -> list[Report]:
-        """Return the reports of replicas here that are offline and still in an ISR; an empty list
-        if there is none."""
+        """Return the reports of this broker's replicas that are offline and still in an ISR; an
+        empty list if there is none."""
         manager = self._manager
         keys = [hosted.key for hosted in manager if hosted.replica.failed] + list(manager.broken)
         partitions = manager.image.partitions if manager.image is not None else {}
@@ -239,7 +242,8 @@ class RecoveryReports:
                 self._told = NOTHING_TOLD
 
     def _complete(self) -> dict[PartitionKey, ReplicaLog]:
-        """Return the leader epoch and log end of each replica here of a leaderless partition."""
+        """Return the leader epoch and log end of each of this broker's replicas of
+        leaderless partitions."""
         found: dict[PartitionKey, ReplicaLog] = {}
         for hosted in self._manager:
             replica = hosted.replica
@@ -263,7 +267,8 @@ class RecoveryReports:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
             logger.warning(
-                "the controller did not answer a report of replicas (%s), sending it again: %s",
+                "the controller did not answer this broker's report of its replicas (%s), sending "
+                "it again: %s",
                 *(type(request).__name__, error),
             )
             return False

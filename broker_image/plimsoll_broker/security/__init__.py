@@ -1,1 +1,1 @@
-"""The identities of connected clients and their rights, by the committed rules."""
+"""The identities of connected clients, and their rights by the committed rules."""

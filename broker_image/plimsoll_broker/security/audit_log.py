@@ -1,9 +1,10 @@
-"""AuditLog: denials, logins, and what Enforce would deny, as JSON lines.
+"""AuditLog: writes denials, logins, and what Enforce would deny, as JSON lines.
 
-Written by the logger plimsoll.audit, never in a request's way: an event is counted at once and
-written with others, one line for each principal, operation and resource with a count. Each decision
-has room of its own, which principals share (`LineRoom`): however many denials one principal causes,
-all logins are still logged. Events beyond the room are counted by decision and not written.
+The logger plimsoll.audit writes them, and no request waits for that: an event is counted at once
+and written later with others, as one line for each principal, operation and resource, with a count.
+Each decision has its own number of lines, which principals share (`LineRoom`): however many denials
+one principal causes, all logins are still logged. Events beyond that are counted by decision and
+not written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ INTERVAL_S = 1.0
 LINES_MAX = 50
 """The most lines written for one decision in one interval."""
 COMING_MAX = 1_000
-"""The most events that other threads may have on their way to the event loop."""
+"""The most events that may wait, from other threads, for the event loop."""
 DECISIONS = (
     "CertificateRefused",
     "CutOff",
@@ -38,12 +39,12 @@ DECISIONS = (
     "WouldDeny",
 )
 CLAIMED_MAX = 200
-"""Characters of a user name that a client claims."""
+"""The most characters kept of a user name that a client claims."""
 
 
 class AuditEvent(NamedTuple):
     """One event. `decision` is one of `DECISIONS`. `claimed`: the user name that a client claimed
-    without proof, or ""."""
+    without proof, or an empty string."""
 
     decision: str
     principal: str
@@ -78,8 +79,8 @@ class AuditLog:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of events that were not written for lack of room, by decision; they only
-        grow."""
+        """The number of events that were not written because there were too many, by decision; the
+        numbers never decrease."""
         return {one: room.dropped + self._lost[one] for one, room in self._rooms.items()}
 
     @property
@@ -117,7 +118,7 @@ class AuditLog:
             self._timer = loop.call_later(INTERVAL_S, self._write)
 
     def close(self) -> None:
-        """Write all counted events; the broker stops."""
+        """Write all counted events. Called when the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
         for room in self._rooms.values():

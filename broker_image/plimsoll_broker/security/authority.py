@@ -1,12 +1,11 @@
-"""Authority: the committed users and rights, and which client may do what on this broker.
+"""Authority: decides which client may do what on this broker, by the committed users and rights.
 
 A broker has one, and updates it with every cluster image in the turn of the event loop in which the
 image is applied. Decisions for a connection are cached while the committed rules stay the same. A
 connection that logged in with a key that is no longer committed is closed in that turn.
 
-`Decisions`: the cached authorization decisions of one connection, bounded. A client may name
-anything, of any length. Decisions about existing topics are cached; of all other names only few
-are.
+`Decisions`: the cached authorization decisions of one connection, bounded, since a client may name
+anything, of any length. Decisions about existing topics are cached, and a few about other names.
 
 `VisibleTopics`: the topics that one principal may describe, and its rewritten requests for all
 topics. A request for all topics is answered as if it had named the visible ones
@@ -57,7 +56,7 @@ TOPICS_MAX = 10_000
 """The most cached decisions about existing topics, for one connection."""
 OTHERS_MAX = 100
 NAME_MAX = 255
-"""The most characters of any other name in a cached decision."""
+"""The most characters of a name, other than an existing topic's, in a cached decision."""
 
 Question = tuple[AclOperation, ResourceType, str]
 
@@ -88,7 +87,8 @@ class Decisions(NamedTuple):
 PRINCIPALS_MAX = 64
 """The most principals with cached visible topics."""
 ASKED_MAX = 2
-"""Requests for all topics that are cached for each principal: clients of one kind send the same."""
+"""The most requests for all topics that are cached for each principal: clients of one kind send the
+same request."""
 ASKED_BYTES_MAX = 64
 """The largest request for all topics that is cached, in bytes. Such a request names no topic."""
 REWRITTEN_BYTES_MAX = 256 * 1024
@@ -156,7 +156,7 @@ class VisibleOfPrincipals:
 
 @dataclass(slots=True)
 class SecurityStats:
-    """Counts of authorization decisions and logins; they only grow."""
+    """Counts of authorization decisions and logins since the start; they never decrease."""
 
     denied: int = 0
     would_deny: int = 0
@@ -168,7 +168,8 @@ class SecurityStats:
 
 
 SESSION_S_MAX = 10 * 365 * 24 * 3600.0
-"""Certificates may be valid for thousands of years; timers cannot be."""
+"""The longest time, in seconds, for which a timer is set. Certificates may be valid for thousands
+of years, which a timer cannot take."""
 
 _TOPIC = ResourceType.TOPIC
 
@@ -215,7 +216,8 @@ class Rights:
         return self._may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def cluster_quietly(self, operation: AclOperation) -> bool:
-        """As `cluster`, but a denial is not written to the audit log: another right may suffice."""
+        """Do what `cluster` does, without an audit entry for a denial: another right may
+        suffice."""
         return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def reads_quietly(self, topic: str) -> bool:
@@ -229,7 +231,7 @@ class Rights:
         return None if topic is None else topic.name
 
     def there_is(self, name: str) -> bool:
-        """Return True if there is a topic of this name."""
+        """Return True if a topic with this name exists."""
         return name in self._authority.image.topic_ids
 
     def may_be_made(self, name: str) -> bool:
@@ -263,8 +265,8 @@ class Rights:
         return authority.audits or may_see_any(self.principal, self.host, kind)
 
     def is_told_configs(self, name: str) -> bool:
-        """Return True if a CreateTopics reply may show the topic's configs. Makes no audit entry,
-        since the client has not asked for them."""
+        """Return True if a CreateTopics reply may show the topic's configs to the client. Makes no
+        audit entry, since the client has not requested them."""
         return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
@@ -288,7 +290,8 @@ class Rights:
         return self._refused(operation, _TOPIC, "any")
 
     def _is_told(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Return True if the client may know this; always in Audit mode. Makes no audit entry."""
+        """Return True if the client has this right, so that a reply may say so; always True in
+        Audit mode. Makes no audit entry."""
         return self._authority.audits or self._decide(operation, kind, name)
 
     def _may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
@@ -402,8 +405,8 @@ class Authority:
         return self.security.issuers_of(authentication)
 
     def still_good(self, proof: TokenProof | TokenRefusal) -> TokenProof | TokenRefusal:
-        """Check the result of a token's verification, which took a while in a thread, against the
-        current rules. Return the proof if the issuer still has the key and the user is not
+        """Check again, by the current rules, the result of a token's verification, which took a
+        while in a thread. Return the proof if the issuer still has the key and the user is not
         disabled; otherwise the reason for refusal."""
         if isinstance(proof, TokenRefusal):
             return proof
@@ -429,8 +432,9 @@ class Authority:
         return len(self._logged_in.get(user, ()))
 
     def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
-        """Set a timer for the end of the login session, if it has one. After the end only another
-        login is answered, which begins a new session; a connection with a certificate is closed."""
+        """Set a timer for the end of the login session, if the session has one. After the end, a
+        connection must log in again before any other request; a connection with a certificate is
+        closed."""
         self._no_end(connection)
         if identity.until_ms is not None:
             left_s = min((identity.until_ms - _wall_ms()) / 1000, SESSION_S_MAX)
@@ -455,7 +459,7 @@ class Authority:
             timer.cancel()
 
     def _gone(self, connection: ConnectionState, user: str) -> None:
-        """Remove a connection that is lost or cut off, with its timer."""
+        """Forget a connection that is lost or was closed, with its timer."""
         self._no_end(connection)
         mine = self._logged_in.get(user)
         if mine is not None:
@@ -547,7 +551,8 @@ class Authority:
 
 
 def _mark_of(identity: Identity) -> bytes:
-    """Return the fingerprint of the key that was used to log in, or b"" if there is none."""
+    """Return the fingerprint of the key that was used to log in, or empty bytes if there is
+    none."""
     if identity.certificate is not None:
         return mark_of(identity.certificate)
     if identity.issuer is not None and identity.key is not None:

@@ -1,8 +1,8 @@
 """CertificateLogins: logins by client certificates, and the sessions that begin with one.
 
-OpenSSL has verified the chain, the times and the purpose when `judge` is called; the library
-`cryptography` parses the certificate; `plimsoll_core.security` decides. One for each lifetime of a
-broker.
+When `judge` is called, OpenSSL has verified the chain, the times and the purpose of the
+certificate. The library `cryptography` parses it; `plimsoll_core.security` decides. A broker makes
+one object for each of its lifetimes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class CertificateLogins:
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Judge the certificate that a client at `host` presented. Return its proof and "", or None
-        and the reason for rejection. If no certificate was presented, return None and ""."""
+        """Judge the certificate that a client at `host` presented. Return its proof and an empty
+        string, or None and the reason for rejection. If no certificate was presented, return None
+        and an empty string."""
         if shown is None:
             return None, ""
         found = self._judge(shown)
@@ -77,7 +78,8 @@ class CertificateLogins:
 
     def _anchor(self, shown: PeerChain) -> str:
         """Return the fingerprint of the CA certificate at the end of the client's chain. If the
-        client has resumed a session, return the remembered one, or "" if it is no longer known."""
+        client has resumed a session, return the remembered fingerprint, or an empty string if it is
+        no longer known."""
         mine = fingerprint(shown.certificate)
         if shown.anchor is None:
             return self._anchors.get(mine, "")
@@ -138,5 +140,5 @@ def _value_of(name: bytes) -> bytes:
 
 
 def _head(der: bytes) -> int:
-    """Return how many bytes the tag and the length of a DER value take."""
+    """Return the number of bytes that the tag and the length of a DER value take."""
     return 2 if der[1] < 0x80 else 2 + (der[1] & 0x7F)

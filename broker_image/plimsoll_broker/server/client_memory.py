@@ -1,9 +1,9 @@
 """The memory budget of all clients together: bytes in use, shares by principal, and waiting queues.
 
 There are two pools: unsent replies (`Pool`), and requests that are being received or handled
-(`Intake`). A server's sessions and the fetch handler ask before they allocate. Nothing here knows
-sockets or the loop. Rules: a fetch is granted at most an eighth of what is left for fetches, so
-that late fetches still get a batch each (KIP-74). Other replies may use a quarter more than
+(`Intake`). A server's sessions and the fetch handler ask before they allocate. This module uses no
+sockets and no event loop. Rules: a fetch is granted at most an eighth of what is left for fetches,
+so that late fetches still get a batch each (KIP-74). Other replies may use a quarter more than
 fetches. When nothing is left, connections wait in the order in which they came. A grant may be
 exceeded by one batch, since a batch cannot be cut.
 
@@ -32,7 +32,8 @@ from plimsoll_core.replica.producer_states import PRODUCER_BYTES, PRODUCERS_ASSU
 
 MIB = 1024 * 1024
 MEMORY_ASSUMED = 1024 * MIB
-"""Assumed if no limit is stated: the default memory of a broker's pod."""
+"""The memory, in bytes, on which the budgets rest if no limit is stated: the default memory of a
+broker's pod."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
 _RECENT_PART = 128
@@ -40,16 +41,17 @@ _GROUPS_PART = 8
 _PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
-"""A quarter of the reply pool is not for fetches: it is for refusals, metadata and produce
-responses."""
+"""The part of the reply pool that fetches may not use: a quarter. Refusals, metadata and produce
+responses use it."""
 _ESTIMATE_PART = 8
-"""The size of a reply is estimated by its upper bound, which may be many times its real size. An
-estimate takes at most this part of the pool (an eighth), so that several connections of a principal
-can proceed."""
+"""The largest estimate of a reply's size, as a part of the pool: an eighth. The estimate is an
+upper bound, which may be many times the real size; the limit lets several connections of a
+principal proceed."""
 
 
 ROOM_WAIT_S = 10.0
-"""How long a reply waits for memory, as a request does (`ListenerLimits.starved_ms_max`)."""
+"""The time in seconds for which a reply waits for memory, as a request does
+(`ListenerLimits.starved_ms_max`)."""
 
 
 class NoRoom(Exception):
@@ -104,8 +106,8 @@ def budgets_of(
 
 
 class Waiter(Protocol):
-    """A connection or a fetch that waits for memory in a pool. When there may be room, the pool
-    calls `wake` once; the waiter then asks again."""
+    """A connection or a fetch that waits for memory in a pool. The pool calls `wake` once when
+    there may be room; the waiter must then ask the pool again."""
 
     def wake(self) -> None: ...
 
@@ -220,8 +222,8 @@ class Pool:
 
 
 class _Starved(NamedTuple):
-    """What a waiting connection needs from the intake: `size` more bytes for its unfinished
-    request, which holds `held` bytes already."""
+    """The need of a waiting connection: `size` more bytes for its unfinished request, which already
+    holds `held` bytes of the intake."""
 
     size: int
     held: int
@@ -282,8 +284,8 @@ class Intake:
         return True
 
     def is_behind(self, account: RequestAccount) -> None:
-        """Note that the account no longer holds memory outside of the shares, so another request
-        may."""
+        """Note that the account no longer holds memory outside of the shares, so that another
+        request may do so."""
         if self._ahead is account:
             self._ahead = None
             self._room_made()
@@ -480,7 +482,7 @@ class MemoryAccount:
 
     @property
     def estimate_max(self) -> int:
-        """The most bytes that are taken for a reply of unknown length."""
+        """The most bytes that are taken beforehand for a reply of unknown length."""
         return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
 
     def admit_now(self, size: int) -> int | None:
@@ -530,8 +532,9 @@ class MemoryAccount:
             raise NoRoom("no-memory-for-reply") from None
 
     def grant(self, wanted: int) -> int:
-        """Take up to `wanted` bytes for a fetch. Return how many bytes it may read, or 0 if it has
-        to wait. A fetch may read one batch beyond its grant; `settle` corrects the account."""
+        """Take up to `wanted` bytes for a fetch. Return the number of bytes that the fetch may
+        read, or 0 if it must wait. A fetch may read one batch beyond its grant; `settle` corrects
+        the account."""
         if self._pool is None or wanted <= 0:
             return wanted
         if self.held >= self._share:
@@ -566,7 +569,7 @@ class MemoryAccount:
         pool.give_back(self.principal, size)
 
     def wait(self, waiter: Waiter) -> None:
-        """Queue a fetch that was granted 0 bytes. `waiter` is woken when the fetch should ask
+        """Queue a fetch that was granted 0 bytes. The pool wakes `waiter` when the fetch should ask
         again."""
         if self._pool is None or waiter in self._waiting:
             return
@@ -606,8 +609,8 @@ class MemoryAccount:
 
 
 class _RoomWaiter:
-    """The waiter of `MemoryAccount.admit`. `there` is done when the account should ask the pool
-    again."""
+    """The waiter of `MemoryAccount.admit`. The future `there` completes when the account should ask
+    the pool again."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.there: asyncio.Future[None] = loop.create_future()
@@ -619,8 +622,8 @@ class _RoomWaiter:
 
 class PoolState(NamedTuple):
     """The state of one pool for the metrics, in the pool's own units (bytes, connections, …).
-    `most`: what the largest holder holds. `share`: the most that a principal without holdings could
-    take. `refused`: refused admissions since the start."""
+    `most`: the amount held by the largest holder. `share`: the most that a principal without
+    holdings could take. `refused`: refused admissions since the start."""
 
     capacity: int
     used: int
@@ -631,8 +634,8 @@ class PoolState(NamedTuple):
 
 
 class PrincipalHoldings:
-    """The bounded pools of a broker by name; reports what each principal holds in them. A broker
-    has one."""
+    """The bounded pools of a broker by name. Reports the amount that each principal holds in each
+    pool. A broker has one such object."""
 
     def __init__(self) -> None:
         self._pools: dict[str, FairPool] = {}
@@ -655,7 +658,7 @@ class PrincipalHoldings:
         self._several[name] = pools
 
     def of(self, principal: str) -> Mapping[str, int]:
-        """Return what a principal holds in each pool, by the pool's name."""
+        """Return the amount that a principal holds in each pool, by the pool's name."""
         held = Counter({name: pool.held(principal) for name, pool in self._pools.items()})
         for name, pools in self._several.items():
             held[name] = sum(pool.held(principal) for pool in pools())
@@ -711,8 +714,8 @@ class ClientMemory:
             asyncio.get_running_loop().call_soon(self._wake_replies)
 
     def _wake_replies(self) -> None:
-        """Wake one waiting connection in each turn of the event loop: each may read as much as a
-        whole reply from the disk."""
+        """Wake one waiting connection in each turn of the event loop, since each may read as much
+        as a whole reply from the disk."""
         self._waking_replies = False
         if self.replies.wake_one():
             self._reply_room()

@@ -1,4 +1,4 @@
-"""Quotas: which client quotas apply to a request on this broker, and what is charged to them.
+"""Quotas: finds the client quotas that apply to a request on this broker, and charges them.
 
 A broker has one `Quotas` object and updates it with every new cluster image. All client listeners
 share it; the followers' listener has none. `plimsoll_core.quotas` computes throttle times; the
@@ -39,8 +39,8 @@ little to take the controller from others."""
 
 
 class QuotaStats:
-    """Histograms of throttle times in seconds, by quota, for the metrics. Their counts only
-    grow."""
+    """Histograms of throttle times in seconds, by quota, for the metrics. Their counts never
+    decrease."""
 
     def __init__(self) -> None:
         self.throttled: dict[Quota, Durations] = {quota: Durations() for quota in Quota}
@@ -48,8 +48,8 @@ class QuotaStats:
 
 class Quotas:
     """The client quotas of one broker. A session calls `charges` for each request; `addresses`
-    limits connections by address. `usage`: what clients have used. `committed`: the quotas of the
-    last applied image."""
+    limits connections by address. `usage`: the clients' use of their quotas. `committed`: the
+    quotas of the last applied image."""
 
     def __init__(self, addresses: AddressConnections | None = None) -> None:
         self.addresses = AddressConnections() if addresses is None else addresses
@@ -148,8 +148,8 @@ class QuotaCharges:
             self._throttle(limit, limit.produced(size, _now_ms()))
 
     def fetched(self, size: int) -> bool:
-        """Charge a fetch reply of `size` bytes. Return False if it exceeds the quota: then it is
-        not charged, and must not be sent now."""
+        """Charge a fetch reply of `size` bytes and return True. If it exceeds the quota, charge
+        nothing and return False: the reply must not be sent now."""
         limit = self._limits.consumer
         if limit is None:
             return True
@@ -182,7 +182,7 @@ class QuotaCharges:
 
     def resumes(self) -> None:
         """Note that the request holds the event loop again from now on; `took` charges the time
-        since."""
+        from here."""
         self._from_ns = time.monotonic_ns()
 
     def took(self, produced: int = 0) -> None:
@@ -217,8 +217,8 @@ class QuotaCharges:
 
 
 class _Paying:
-    """`charges`: the request to which the code that runs in the event loop now is charged; None if
-    it is not charged."""
+    """`charges`: the quota usage of the request for which the event loop now runs code; None if
+    that is not charged."""
 
     charges: QuotaCharges | None = None
 
@@ -227,9 +227,9 @@ _paying = _Paying()
 
 
 class _Measured(Coroutine[Any, Any, _T]):
-    """A coroutine that runs an awaitable and charges a request for each step, the code between two
-    suspensions. A generator alone is not enough: if it is closed before its first step, it never
-    closes the awaitable inside."""
+    """A coroutine that runs an awaitable and charges a request for the time of each step, the code
+    between two suspensions. A generator alone is not enough: if it is closed before its first step,
+    it never closes the awaitable inside."""
 
     __slots__ = ("_begun", "_inner", "_steps")
 
@@ -307,8 +307,8 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
 
 
 def in_steps(charges: QuotaCharges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-    """Return `work` such that each of its steps is charged; unchanged if `charges` is None. For
-    work that a handler runs in a task of its own, where the session cannot charge it."""
+    """Return `work` such that each of its steps is charged; return it unchanged if `charges` is
+    None. For work that a handler runs in a task of its own, where the session cannot charge it."""
     return work if charges is None else measured(charges, work)
 
 

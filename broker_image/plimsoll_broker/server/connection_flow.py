@@ -76,8 +76,8 @@ TRANSITIONS: dict[FlowState, dict[FlowEvent, FlowState]] = {
 
 OUTPUT_FULL, MUTED, NO_TURN = 1, 2, 4
 _REFUSED, _CLOSED = 8, 16
-"""Holds that follow from a state. `ConnectionFlow.held` contains them beside the others, so that
-one check is enough."""
+"""Bits of `ConnectionFlow.held` that follow from the state. They stand beside the holds, so that
+one check of `held` is enough."""
 _HELD_BY = {
     FlowState.OPEN: 0,
     FlowState.HALF_CLOSED: 0,
@@ -88,7 +88,7 @@ _NOT_SENDING = OUTPUT_FULL | _CLOSED
 
 
 class NextStep(Enum):
-    """What the session must do next with its transport: start or stop reading, close it, or
+    """The next action of the session on its transport: start or stop reading, close it, or
     nothing."""
 
     KEEP = "keep"
@@ -98,8 +98,8 @@ class NextStep(Enum):
 
 
 class WaitingRequest(Protocol):
-    """A request that was handled and has no sent reply. `future` delivers the reply; None if the
-    reply is ready."""
+    """A handled request with a reply that was not sent yet. `future` delivers the reply; None if
+    the reply is ready."""
 
     @property
     def future(self) -> Any: ...
@@ -111,7 +111,7 @@ W = TypeVar("W", bound=WaitingRequest)
 class ConnectionFlow(Generic[W]):
     """The state of one connection. `held`: the bits of its holds, 0 if there is none. `waiting`:
     handled requests without a sent reply, the oldest first. `reading`: True if the transport is
-    read."""
+    being read."""
 
     __slots__ = ("_in_flight_max", "_long", "held", "reading", "state", "waiting")
 

@@ -1,21 +1,21 @@
-"""ListenerLimits and ConnectionOrder: a listener's limits, and which connection is evicted for a
-new one.
+"""ListenerLimits and ConnectionOrder: a listener's limits, and the choice of the connection to
+evict for a new one.
 
 Sessions and the listener enforce them. Each listener has limits of its own, so that clients cannot
 use up what brokers need. No I/O.
 
-`Progress`: how many bytes moved in the last seconds, from samples of a running total. A ReplySender
-and a RequestReceiver own one each. A client is judged by its recent rate; an average since the
-beginning would stay high for hours after a fast start. Pure.
+`Progress`: computes how many bytes moved in the last seconds, from samples of a running total. A
+ReplySender and a RequestReceiver own one each. A client is judged by its recent rate; an average
+since the beginning would stay high for hours after a fast start. Pure.
 
-`Activity`: since when a connection has been silent, has owed the rest of a request, or has waited
-for memory. Times are seconds of the event loop's clock.
+`Activity`: the times since which a connection has been silent, has owed the rest of a request, or
+has waited for memory, in seconds of the event loop's clock.
 
-`overdue`: whether a connection has exceeded its listener's time limits, and the reason for closing
-it. A listener calls it at each sweep: for a client that sends nothing, does not read its replies or
-does not finish its request, and for a request without memory. Pure.
+`overdue`: decides whether a connection has exceeded its listener's time limits, and gives the
+reason for closing it. A listener calls it at each sweep: for a client that sends nothing, does not
+read its replies or does not finish its request, and for a request without memory. Pure.
 
-`AddressAdmission`: admit or reject a listener's connections by address, before anything is read.
+`AddressAdmission`: admits or rejects a listener's connections by address, before anything is read.
 Plaintext connections are judged when they are accepted, TLS connections before their handshake.
 `plimsoll_core.quotas.connections` holds the limits, which all listeners share. A connection over
 the rate limit is closed after a delay, as in Kafka, so that a client that reconnects at once has to
@@ -36,7 +36,7 @@ from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
 
 _MARKS = 16
-"""The number of samples in a window. `Progress.within` takes no more, however often it is
+"""The number of samples in a window. `Progress.within` keeps no more, however often it is
 called."""
 
 
@@ -51,11 +51,11 @@ class Progress:
         self._marks: deque[tuple[float, int]] = deque()
 
     def begins(self) -> None:
-        """Forget all samples: another request or reply begins."""
+        """Forget all samples. Called when another request or reply begins."""
         self._marks.clear()
 
     def within(self, now: float, total: int, window_s: float) -> int | None:
-        """Take a sample of `total`, and return by how much it grew in the last `window_s` seconds.
+        """Take a sample of `total`, and return its growth in bytes in the last `window_s` seconds.
         Return None if the samples do not reach back that far. If calls are rare, the window is
         longer."""
         marks = self._marks
@@ -112,24 +112,24 @@ class ListenerLimits:
         return min(self.other_frame_bytes_max, self.frame_bytes_max)
 
     def owing_ms(self, wanted: bool) -> int:
-        """Return how long an unfinished request may take, in ms. `wanted`: True if others wait for
-        memory that its principal's requests hold."""
+        """Return the time in ms that an unfinished request may take. `wanted`: True if others wait
+        for memory that its principal's requests hold."""
         return (
             min(self.request_ms_max, self.request_short_ms_max) if wanted else self.request_ms_max
         )
 
     @property
     def sweep_ms(self) -> int:
-        """How often the listener looks for overdue connections, in ms: a quarter of the shortest
-        limit, at least 10 ms."""
+        """The interval in ms at which the listener looks for overdue connections: a quarter of the
+        shortest limit, at least 10 ms."""
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
 
 
 STRANGERS_PART = 8
-"""If more than this part of a listener's connections have made no request, those are evicted
-first."""
+"""The divisor of a listener's connections: if more than 1/STRANGERS_PART of them have made no
+request, those are evicted first."""
 
 
 class MayBeClosed(Protocol):
@@ -150,9 +150,9 @@ class ConnectionOrder(Generic[C]):
     """A listener's open connections, by principal and by the time of their last request. It chooses
     the connection to evict for a new one.
 
-    `shares` counts connections of clients and strangers (connections without a request). It refuses
-    none: a listener takes any number of one principal's connections, and when all are in use the
-    principal with the most loses one.
+    `shares` counts connections of clients and strangers (connections without a request). It never
+    refuses a connection: a listener takes any number of one principal's connections, and when all
+    are in use the principal with the most loses one.
     """
 
     def __init__(self, connections_max: int) -> None:
@@ -181,8 +181,8 @@ class ConnectionOrder(Generic[C]):
         self._add(self._strangers, connection)
 
     def requested(self, connection: C) -> None:
-        """Note that the connection has made a request: it is now its principal's last choice for
-        eviction."""
+        """Note that the connection has made a request: it becomes the last of its principal's
+        connections to be evicted."""
         if connection.is_broker:
             if connection not in self.brokers:
                 self.closed(connection)
@@ -245,7 +245,7 @@ def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None
 
 
 class Activity:
-    """The times at which one connection changed state, by which its session computes `Conduct`. A
+    """The times at which one connection changed state, from which its session computes `Conduct`. A
     time is None while its state does not apply."""
 
     __slots__ = ("half_closed_s", "heard_s", "opened_s", "owing_s", "spoken", "starved_s")
@@ -264,16 +264,15 @@ class Activity:
         self.half_closed_s: float | None = None
 
     def silent_for(self, now_s: float, muted_until_s: float, *, let_in: bool) -> float:
-        """Return the seconds since the last byte was received. For a muted connection silence
-        begins when the muting ends; for one without login (`let_in` is False) it begins at the
-        connect."""
+        """Return the seconds since the last byte was received. For a muted connection, count from
+        the end of the muting; for one without login (`let_in` is False), count from the connect."""
         heard_s = max(self.heard_s, min(muted_until_s, now_s))
         return now_s - (heard_s if let_in else self.opened_s)
 
     def waits(self, now_s: float, *, owing: bool, starved: bool) -> None:
-        """Set since when the connection has owed the rest of a request (`owing`) and has waited for
-        memory (`starved`): at the latest since `now_s`. Clear each time if its argument is
-        False."""
+        """Set the times since which the connection has owed the rest of a request (`owing`) and has
+        waited for memory (`starved`): `now_s` unless already set. Clear each time if its argument
+        is False."""
         self.owing_s = _since(self.owing_s, now_s) if owing else None
         self.starved_s = _since(self.starved_s, now_s) if starved else None
 
@@ -289,14 +288,15 @@ def seconds_since(at_s: float | None, now_s: float) -> float | None:
 SLOWEST_REQUEST = 16 * 1024
 """The least rate, in bytes per second, at which a client must have sent a large request lately."""
 SLOWEST_WANTED = 256 * 1024
-"""The same, while others wait for memory that its principal's requests hold."""
+"""The least rate, in bytes per second, of a large request while others wait for memory that its
+principal's requests hold."""
 SLOWEST_READER = 64 * 1024
 """The least rate, in bytes per second, at which a reader must have read lately while memory is
 short."""
 _LATELY_PART = 0.75
-"""`lately` measures progress over this part of a time limit. The rest allows for the time between
-two sweeps, up to a quarter of the limit. An average since the beginning would credit the bytes that
-the kernel buffered at first."""
+"""The part of a time limit over which `lately` measures progress. The rest allows for the time
+between two sweeps, up to a quarter of the limit. An average since the beginning would credit the
+bytes that the kernel buffered at first."""
 
 REASONS = (
     "frame-too-large",
@@ -325,7 +325,7 @@ class Conduct:
     `silent`: time since its last byte. `spoken`: True if it has ever made a request. `waiting`:
     True if a reply is pending. `owing`: time since the first byte of an unfinished request; `came`:
     bytes of that request that arrived lately (`lately`). `starved`: time since memory for the rest
-    of the request was asked for. `unread`: time since the peer last took bytes of replies.
+    of the request was requested. `unread`: time since the peer last took bytes of replies.
     `draining`: time since replies have been unsent; `taken`: bytes of them that the peer took
     lately. `came` and `taken` are None until the connection has been watched long enough.
     `half_closed`: time since the peer half-closed.
@@ -352,8 +352,8 @@ def overdue(
     conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
 ) -> str | None:
     """Return the reason to close the connection, or None if it may stay. `short`: True if a client
-    waits for memory that unsent replies of this principal hold; `wanted`: True if one waits for
-    memory that its unfinished requests hold."""
+    waits for memory that unsent replies of this principal hold; `wanted`: True if a client waits
+    for memory that unfinished requests of this principal hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
     # A connection that waits for memory is not read, so it is not slow.
@@ -381,13 +381,12 @@ def _after(seconds: float | None, ms_max: int) -> bool:
 
 def _is_slow(seconds: float | None, moved: int | None, ms_max: int, least: int) -> bool:
     """Return True if `seconds` exceeds `ms_max` and the recent rate was below `least` bytes per
-    second. `moved`: the recent bytes; None (not known yet) does not count as slow."""
+    second. `moved`: the recent bytes. Return False if `moved` is None (not known yet)."""
     return _after(seconds, ms_max) and moved is not None and moved < least * lately(ms_max)
 
 
 DELAYED_MAX = 1_000
-"""The largest number of rejected connections that wait to be closed. Beyond it they are closed at
-once."""
+"""The most rejected connections that wait to be closed. Further ones are closed at once."""
 
 
 class AddressAdmission:
@@ -421,7 +420,7 @@ class AddressAdmission:
         self._addresses.left(host)
 
     def close(self) -> None:
-        """Close all connections that wait to be closed: the listener stops."""
+        """Close all connections that wait to be closed. Called when the listener stops."""
         for transport in list(self._delayed):
             self._close(transport)
 
@@ -431,6 +430,6 @@ class AddressAdmission:
 
 
 def host_of(transport: asyncio.BaseTransport) -> str:
-    """Return the peer's IP address, or "" if it is not known."""
+    """Return the peer's IP address, or an empty string if it is not known."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else ""

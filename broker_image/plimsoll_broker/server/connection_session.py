@@ -3,12 +3,12 @@
 Made by `BrokerListener`. Requests are handled as they arrive and may be pipelined. A request that
 waits delays only the replies behind it. The resources of a client are bounded: requests in flight,
 unsent replies (the session stops reading) and, with all other clients, memory. A client that breaks
-the protocol is disconnected, counted by reason, and so is one with a request that meets a bug; no
-other connection is affected. A client that half-closes still gets its replies.
+the protocol is disconnected, and so is one with a request that meets a bug; both are counted by
+reason, and no other connection is affected. A client that half-closes still gets its replies.
 
 `ServerStats`: a listener's counts of connections and requests, and the requests' durations.
 
-`SessionOwner`: what a server provides to each of its sessions. Made by `listener`.
+`SessionOwner`: the objects that a listener provides to each of its sessions. Made by `listener`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RequestTimes(dict[int, Durations]):
 
 @dataclass(slots=True)
 class ServerStats:
-    """A listener's counts of connections, requests and bytes, for the metrics. They only grow,
+    """A listener's counts of connections, requests and bytes, for the metrics. They never decrease,
     except `waiting`."""
 
     accepted: int = 0
@@ -87,11 +87,11 @@ class ServerStats:
     bytes_in: int = 0
     bytes_out: int = 0
     waiting: int = 0
-    """Requests without a reply so far, of all connections."""
+    """The number of requests without a reply so far, of all connections."""
     requests: Counter[int] = field(default_factory=Counter)
     times: RequestTimes = field(default_factory=RequestTimes)
     follower_fetches: Durations = field(default_factory=Durations)
-    """Brokers' fetches, which `times` leaves out."""
+    """The durations of brokers' fetches, which `times` leaves out."""
     closed_for: Counter[str] = field(default_factory=Counter)
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
@@ -261,8 +261,9 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """The peer has half-closed: return True to keep the transport open until pending requests
-        are answered. Followers never half-close: from a follower it means a disconnect."""
+        """Handle a half-close by the peer. Return True to keep the transport open until pending
+        requests are answered. Followers never half-close, so a follower's connection is treated as
+        lost."""
         self.activity.half_closed_s = self._loop.time()
         self._flow.peer_ended()
         return not self.is_broker and bool(self._flow.waiting or not self._may_serve())
@@ -290,13 +291,14 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.holder
 
     def moved_to(self, listener: Listener) -> None:
-        """Use this configuration from now on: the listener was renamed or has other limits."""
+        """Use this configuration from now on. Called when the listener was renamed or its limits
+        changed."""
         self._connection.listener = listener
 
     def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
-        """Return how the connection behaves as of `now` (seconds of the loop's clock), by which the
-        listener chooses connections to close. `wanted`: True if others wait for memory that its
-        principal's requests hold."""
+        """Return the behaviour of the connection as of `now` (seconds of the loop's clock), by
+        which the listener chooses connections to close. `wanted`: True if others wait for memory
+        that its principal's requests hold."""
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
@@ -337,7 +339,8 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def _go_on(self) -> None:
-        """Serve requests again, in the turn of the event loop that this session has waited for."""
+        """Serve requests again. Called in the turn of the event loop for which this session has
+        waited."""
         self._flow.release(NO_TURN)
         self._pump()
 
@@ -479,8 +482,8 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self._receiver.free, slot, frame)
 
     def _charge(self, charges: QuotaCharges, header: RequestHeader, result: Result) -> Result:
-        """Charge a request for what it has used so far, and return its result. If the result is a
-        coroutine, return it such that its later steps are charged, too."""
+        """Charge a request for its use of quotas so far, and return its result. If the result is a
+        coroutine, return it wrapped such that its later steps are charged, too."""
         charges.took()
         if charges.throttle_ms:
             self._muting.mute(charges.throttle_ms, self.wake)
@@ -506,8 +509,9 @@ class Session(asyncio.BufferedProtocol):
             self._send(slot)
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
-        """Take a reply that is ready, and send all replies that are due. A reply that is not due is
-        counted on the connection's account. Never raises to the code that made the reply."""
+        """Take a reply that is ready, and send all replies that are due. If this reply must wait
+        for earlier ones, count its bytes on the connection's account. Never raises to the code that
+        made the reply."""
         flow = self._flow
         flow.replied(slot)
         try:

@@ -1,6 +1,6 @@
-"""ConnectionState: what handlers keep of one connection, for as long as it lasts.
+"""ConnectionState: the state that handlers keep of one connection, for as long as it lasts.
 
-`RejectedSequences`: a batch that was sent behind a rejected one must not overtake it. A broker may
+`RejectedSequences`: keeps a batch from overtaking an earlier one that was rejected. A broker may
 reject the first of several batches in flight (too few replicas in sync, not the leader yet, topic
 not known yet), or truncate it because another broker led, and a moment later accept the next. A log
 accepts any sequence from a producer that it does not know. So it would begin in the middle, and the
@@ -33,13 +33,13 @@ from plimsoll_core.security.sasl import SaslSession, mechanisms_of
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
 REMEMBERED_MAX = 1_000
-"""The number of rejections that one connection remembers, by partition and producer; about 300
-bytes each."""
+"""The most rejections that one connection remembers, by partition and producer, at about 300 bytes
+each."""
 REMEMBERED_MS = 10_000
-"""A rejection of this age (in ms) may be forgotten. Clients retry within a second. A rejection must
-not hold up a batch for ever if the batch before it was written elsewhere meanwhile."""
+"""The age in ms from which a rejection may be forgotten. Clients retry within a second. A rejection
+must not hold up a batch for ever if the batch before it was written elsewhere meanwhile."""
 IN_FLIGHT_MAX = 5
-"""An idempotent producer has at most five batches of a partition in flight. That many may wait in
+"""The most batches of a partition that an idempotent producer has in flight. That many may wait in
 the connection behind the rejected one, however late a paused broker reads them."""
 _SEQUENCES = 2**31
 
@@ -56,9 +56,9 @@ _PASSES = frozenset(
 )
 
 _Where = tuple[str, int, int]
-"""Topic, partition and producer id."""
+"""Topic name, partition index and producer id."""
 _Producer = tuple[int, int, int]
-"""Producer id, epoch and base sequence."""
+"""Producer id, producer epoch and base sequence."""
 
 
 class _Lowest(NamedTuple):
@@ -120,8 +120,8 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Return None if the batch continues the log. Otherwise return an error code to reject it
-        with, since a rejected batch before it may have been forgotten."""
+        """Return None if the batch continues the log. Otherwise return the error code with which to
+        reject it, since a rejected batch before it may have been forgotten."""
         producer_id, epoch, sequence = producer
         last_epoch, last = newest(producer_id) or (-1, -1)
         if epoch != last_epoch:
@@ -136,8 +136,8 @@ class RejectedSequences:
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
     ) -> None:
-        """Record the error code (0 for success) of a batch that overtook no other. Later batches
-        must not overtake it if the error is transient."""
+        """Record the error code (0 for success) of a batch that overtook no other. If the error is
+        transient, later batches must not overtake this one."""
         found = _producer(records)
         if found is None:
             return
@@ -151,8 +151,8 @@ class RejectedSequences:
         self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
     ) -> None:
         """Record the error code of a batch that was appended, but not committed. The log may be
-        truncated before the later batches of this connection are read; they must not overtake it
-        then."""
+        truncated before the later batches of this connection are read; these must not overtake the
+        batch then."""
         producer_id, epoch, sequence = producer
         where = (topic, index, producer_id)
         known = self._lowest.get(where)
@@ -190,7 +190,7 @@ def _producer(records: Buffer | None) -> _Producer | None:
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
-    """Return True if the log has the rejected batch after all: it was written by another leader and
+    """Return True if the log already has the rejected batch: another leader wrote it and it was
     replicated here. `epoch` and `sequence`: the producer's newest in the log."""
     if epoch < lowest.epoch:
         return False
@@ -208,8 +208,8 @@ class CloseConnection(Exception):
 
 
 class Closable(Protocol):
-    """An object of a connection that is closed when the connection is lost: its fetch session, or
-    waiting work."""
+    """An object that belongs to a connection and is closed when the connection is lost: its fetch
+    session, or waiting work."""
 
     def close(self) -> None: ...
 
@@ -246,19 +246,20 @@ class ConnectionState:
     """What handlers read and keep of one client connection, for as long as it lasts."""
 
     account: MemoryAccount = field(default_factory=lambda: MemoryAccount(None, 0))
-    """The connection's share of the reply pool."""
+    """The connection's account in the pool of unsent replies."""
     listener: Listener = listener_peers.IMPLICIT
     requests: RequestAccount = field(default_factory=lambda: RequestAccount(None))
-    """The connection's share of the intake."""
+    """The connection's account in the pool of requests."""
     fetch_replied_ms: int | None = field(default=None, init=False)
-    """When the last reply to a follower's fetch was made, in ms; None if there was none."""
+    """The time in ms when the last reply to a follower's fetch was made; None if there was none."""
     fetch_session: Closable | None = field(default=None, init=False)
     is_broker: bool = field(default=False, init=False)
     """True for the connection of a registered broker."""
     refused: RejectedSequences | None = field(default=None, init=False)
     """Rejected batches that later ones must not overtake."""
     line: asyncio.Task[Any] | None = field(default=None, init=False)
-    """The task of the last produce request; later ones wait for it."""
+    """The last task in the connection's line: a request that takes more than one turn of the event
+    loop. Later requests wait for it."""
     sasl: SaslSession | None = field(default=None, init=False)
     """The login state; None if no login is required."""
     principal: str = field(default=ANONYMOUS, init=False)
@@ -269,7 +270,8 @@ class ConnectionState:
     """The client's address, or the /64 of an IPv6 address."""
     client: str = field(default="", init=False)
     holder: str = field(default="", init=False)
-    """The principal that its usage is counted for: the user, or the address without a login."""
+    """The principal for which the connection's usage is counted: the user, or the address without a
+    login."""
     inside_peer: Peer | None = field(default=None, init=False)
     """The identity in the certificate of a peer broker; None if it presented none."""
     rights: Any = field(default=None, init=False)
@@ -279,14 +281,14 @@ class ConnectionState:
     """The `HeldLimits` of the client, with their usage; None until they are first needed after a
     login."""
     ending: str = field(default="", init=False)
-    """The reason to close the connection after its last reply, or empty."""
+    """The reason to close the connection after its last reply; empty while it stays open."""
     cut_off: Callable[[str], None] = field(default=_no_session_to_close, init=False)
     """The session's callback that closes the connection."""
     _refuse: Callable[[], None] = field(default=_no_session_to_refuse, init=False)
     forget: Callable[[], None] | None = field(default=None, init=False)
-    """Called when the connection is lost."""
+    """Called when the connection is lost, or None."""
     waits: dict[Closable, None] = field(default_factory=dict, init=False)
-    """Work that waits for a thread, dropped when the connection is lost."""
+    """Work of this connection that waits for a thread; dropped when the connection is lost."""
     is_lost: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -309,8 +311,8 @@ class ConnectionState:
         cut_off: Callable[[str], None],
         refuse: Callable[[], None],
     ) -> None:
-        """Record the client's address. `cut_off` closes the connection at once. `refuse` stops the
-        serving of further requests."""
+        """Record the client's address and the session's callbacks. `cut_off`: closes the connection
+        at once. `refuse`: stops the serving of further requests."""
         self._refuse = refuse
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
@@ -344,7 +346,7 @@ class ConnectionState:
             raise CloseConnection(why)
 
     def lost(self) -> None:
-        """Drop all that refers to the connection: it is lost for good."""
+        """Release everything that refers to the connection, because it is lost for good."""
         self.is_lost = True
         self.close()
         for wait in tuple(self.waits):
@@ -363,7 +365,8 @@ class ConnectionState:
             self.account.close()
 
     def close(self) -> None:
-        """Close the fetch session, if any: the connection is lost, or the session has ended."""
+        """Close the fetch session, if any. Called when the connection is lost or the session has
+        ended."""
         session, self.fetch_session = self.fetch_session, None
         if session is not None:
             session.close()

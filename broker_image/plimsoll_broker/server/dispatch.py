@@ -1,8 +1,8 @@
-"""Dispatch: which handler serves which request, and what ApiVersions advertises.
+"""Dispatch: finds the handler of a request, and answers ApiVersions.
 
-Called by the sessions. An API without a handler is not advertised (the protocol's negotiation
-rules). An unsupported version closes the connection, except for ApiVersions, which is answered in
-version 0.
+Called by the sessions. ApiVersions does not list an API without a handler (the protocol's
+negotiation rules). A request in an unsupported version closes the connection, except ApiVersions,
+which is answered in version 0.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ Reply = Buffer | Sequence[Buffer]
 """A response body, in one piece or several."""
 
 _SOFTWARE_VERSION = 3
-"""From this version on a client states the name and version of its software (KIP-511)."""
+"""The ApiVersions version from which on a client states the name and version of its software
+(KIP-511)."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 _SOFTWARE_BYTES_MAX = 4096
-"""The largest body of an ApiVersions request; a larger one cannot be the name of a client's
-software."""
+"""The largest body of an ApiVersions request, in bytes. A larger one cannot be the name of a
+client's software."""
 
 
 class RequestContext:
@@ -115,16 +116,17 @@ class Dispatch:
         return encode_response(ApiKey.API_VERSIONS, version, values)
 
     def unsupported_version(self, key: int) -> bytes:
-        """Return the reply to a request of an API or version that is not served: for ApiVersions, a
-        version 0 response with the list of versions. Raises CloseConnection for any other API."""
+        """Return the reply to a request of an API or version that is not served. For ApiVersions it
+        is a version 0 response with the list of versions. Raises CloseConnection for any other
+        API."""
         if key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
         return self.api_versions(0, Code.UNSUPPORTED_VERSION)
 
 
 def _tells_its_software(version: int, body: Buffer) -> bool:
-    """Return True if the request names the client's software and its version in valid form
-    (KIP-511)."""
+    """Return True if an ApiVersions request names the client's software and its version in valid
+    form (KIP-511)."""
     if len(body) > _SOFTWARE_BYTES_MAX:
         return False
     asked = decode_request(ApiKey.API_VERSIONS, version, body)

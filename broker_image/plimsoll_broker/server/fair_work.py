@@ -34,20 +34,22 @@ from plimsoll_wire.parts import BETWEEN_PARTS
 T = TypeVar("T")
 
 THREADS = 2
-"""Of the process's 32 threads: one for a principal that needs one, and one for the next. More would
-only contend for the interpreter's lock, and delay the event loop."""
+"""The number of threads for clients' work, out of the process's 32: one for a principal with much
+work, and one for the next. More would only contend for the interpreter's lock, and delay the event
+loop."""
 WAITING_MAX = 8192
-"""Waiting work of all principals together; one principal has at most half. Each is a task of two or
-three KiB."""
+"""The most pieces of waiting work of all principals together; one principal may have at most half.
+Each is a task of two or three KiB."""
 WAITING_FLOOR = 16
 SHOWN_MAX = 20
-"""The number of principals in the metrics of processor time."""
+"""The most principals that the metrics of processor time name."""
 REMEMBERED_MAX = 1000
-"""The number of principals with a remembered processor time. Beyond it, the smallest are counted
+"""The most principals with a remembered processor time. Beyond it, the smallest users are counted
 together."""
 
 RESTS = 3
-"""A principal rests this many times as long as its work waited for a processor."""
+"""The duration of a principal's rest, as a multiple of the time for which its work waited for a
+processor."""
 REST_S_MAX = 0.25
 """The longest rest of a principal after one piece of work, in seconds."""
 PAUSE_S_MAX = 0.02
@@ -57,7 +59,7 @@ PAUSE_EVERY_S = 0.002
 processor."""
 
 BROKERS_OWN = ""
-"""The principal of work that no connection asks for."""
+"""The name under which work that belongs to no connection is counted."""
 
 
 _Line = OrderedDict["_WaitingWork", None]
@@ -76,7 +78,7 @@ class _WaitingWork:
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
-        """Drop the work: its client has disconnected."""
+        """Drop the work. Called when its client has disconnected."""
         if not self.turn.done():
             self.queue.let_go(self)
             self.turn.set_exception(CloseConnection("gone"))
@@ -84,8 +86,8 @@ class _WaitingWork:
 
 class Thread:
     """A thread in which a principal's work runs, for one turn of `FairWork`. `took_ns`: processor
-    time used. `paused_s`: time rested within the work. `owed_s`: rest that is still due for the
-    time that the thread waited for a processor."""
+    time used. `paused_s`: time rested within the work. `owed_s`: rest that is still due, because
+    the thread waited for a processor."""
 
     def __init__(self, thread_waited_ms: Callable[[], int]) -> None:
         self.took_ns = 0
@@ -136,15 +138,16 @@ class FairWork:
         self.threads = FairPool(threads, floor=1)
         self.waiting = FairPool(waiting_max, floor=min(WAITING_FLOOR, waiting_max))
         self.dropped = 0
-        """Pieces of work dropped before their turn, since their clients disconnected; a metric."""
+        """The number of pieces of work that were dropped before their turn because their clients
+        disconnected; a metric."""
         self.waited_s = 0.0
-        """Total time that work has waited for its turn; a metric."""
+        """The total time in seconds that work has waited for its turn; a metric."""
         self.rested_s = 0.0
-        """Total time that principals have rested; a metric."""
+        """The total time in seconds that principals have rested; a metric."""
         self.used = UsedTime()
         self.thread_waited_ms: Callable[[], int] = lambda: 0
-        """Returns how long the calling thread has waited for a processor since it began; replaced
-        by the owner of the process."""
+        """Returns the time in ms for which the calling thread has waited for a processor since the
+        thread began. The owner of the process replaces this function."""
         # Principals that rest. At most a few pieces of work end in `REST_S_MAX`.
         self._resting: set[str] = set()
         # Waiting work by principal. No line is empty.
@@ -167,8 +170,8 @@ class FairWork:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Thread]:
         """Wait for a turn, and yield the `Thread` to run work with; the turn ends with the context.
-        For callers that decide only then what to run, or that there is nothing to run. Raises as
-        `do` does."""
+        For callers that decide only after the wait which work to run, if any. Raises as `do`
+        does."""
         owner = SERVING.get()
         principal = BROKERS_OWN if owner is None else owner.holder
         await self._turn(principal, owner)
@@ -203,15 +206,15 @@ class FairWork:
                 owner.waits.pop(waiting, None)
 
     def _given_up(self, waiting: _WaitingWork) -> None:
-        """Undo the wait of work that ended with an exception: it was cancelled while it waited or
-        when it could begin, or it was dropped."""
+        """Undo the wait of a piece of work that ended with an exception: the work was cancelled, or
+        dropped with its connection."""
         if waiting.in_line:
             self.let_go(waiting)
         elif not waiting.turn.cancelled() and waiting.turn.exception() is None:
             self._ended(waiting.principal, 0)
 
     def let_go(self, waiting: _WaitingWork) -> None:
-        """Remove waiting work that will not be done, and count it as dropped."""
+        """Remove a piece of waiting work from its line, and count it as dropped."""
         self._leave(waiting)
         self.dropped += 1
 
@@ -270,7 +273,8 @@ class FairWork:
 
 class UsedTime:
     """Processor time by principal, for the metrics: the largest users, and all others together. If
-    there are too many principals, the smallest are added to the others and begin again at 0."""
+    there are too many principals, the smallest are added to the others, and count from 0 if they
+    return."""
 
     def __init__(self) -> None:
         self._ns: dict[str, int] = {}

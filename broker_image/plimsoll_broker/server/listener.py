@@ -34,21 +34,22 @@ from plimsoll_net.shown_certificate import ShownCertificate
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
-"""Connections of one portion of a sweep, at least, and the pause before the next portion. A sweep
-of thousands in one turn delayed requests by tens of milliseconds. A sweep has at most
-`_SWEEP_PORTIONS` portions."""
+"""The pause in seconds between two portions of a sweep; a portion has at least `_SWEPT_MIN`
+connections. A sweep of thousands of connections in one turn of the event loop delayed requests by
+tens of milliseconds. A sweep has at most `_SWEEP_PORTIONS` portions."""
 _BACKLOG = 512
 
 
 class ClientCertificates(Protocol):
-    """Judges the certificates that clients present in a TLS handshake, and logs connections in by
-    them (`security.certificate_logins`)."""
+    """Judges the certificates that clients present in a TLS handshake, and logs clients in by them
+    (implemented by `security.certificate_logins`)."""
 
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Judge the certificate that a client at `host` presented. Return its proof and "", or None
-        and the reason for rejection. If no certificate was presented, return None and ""."""
+        """Judge the certificate that a client at `host` presented. Return its proof and an empty
+        string, or None and the reason for rejection. If no certificate was presented, return None
+        and an empty string."""
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
         """Log the connection in as the user of the certificate. Called in the turn of the event
@@ -68,9 +69,10 @@ class BrokerListener:
         certificate: ShownCertificate | None = None,
         quotas: Quotas | None = None,
     ) -> None:
-        """`memory`: the budget of this listener's clients; None: unbounded. `listener`: the
-        configuration of its connections. `certificate`: the certificate it presents, with TLS.
-        `quotas`: the quotas of all clients of the broker; None: no limits."""
+        """Make a listener that is not open yet. `memory`: the budget of this listener's clients;
+        None: unbounded. `listener`: the configuration of its connections. `certificate`: the
+        certificate that it presents, with TLS. `quotas`: the quotas of all clients of the broker;
+        None: no limits."""
         assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
         self.listener = listener
@@ -119,7 +121,7 @@ class BrokerListener:
 
     @property
     def limits_addresses(self) -> bool:
-        """True if connections may be rejected by address."""
+        """True if this listener may reject connections by their address."""
         return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
@@ -162,8 +164,8 @@ class BrokerListener:
         )
 
     def _identify(self, shown: PeerChain | None, host: str) -> tuple[CertificateProof | None, str]:
-        """Return the proof of a client's certificate, or None, and the reason for rejection, or
-        ""."""
+        """Return the proof of a client's certificate, or None, and the reason for rejection, or an
+        empty string."""
         assert self.clients is not None, "clients are asked"
         return self.clients.judge(shown, host, self.listener.name)
 
@@ -179,9 +181,9 @@ class BrokerListener:
 
     @property
     def plaintext(self) -> int:
-        """The number of brokers' connections without a certificate. Connections of strangers do not
-        count: otherwise any client that connects could delay the step to Required, which closes
-        such connections."""
+        """The number of brokers' connections without a certificate. Connections that have not
+        identified themselves as a broker's do not count: otherwise any client that connects could
+        delay the step to Required, which closes such connections."""
         open_ = list(self._open)
         return sum(session.is_broker and session.inside_peer is None for session in open_)
 
@@ -198,8 +200,9 @@ class BrokerListener:
                 session.close(reason)
 
     async def failure(self) -> None:
-        """Never return. Raise the error that a request met on the commit path, which ends the
-        process. Any other error of a handler closes one connection (`stats.handler_failures`)."""
+        """Wait until a request meets an error on the commit path, and raise the error, which ends
+        the process. Never returns. Any other error of a handler closes one connection
+        (`stats.handler_failures`)."""
         assert self._failure is not None, "not started"
         await asyncio.shield(self._failure)
 
@@ -221,8 +224,8 @@ class BrokerListener:
         self._server = None
 
     def rename(self, listener: Listener, limits: ListenerLimits) -> None:
-        """Give the port another configuration or other limits. Open connections stay and keep the
-        limits that they began with, except for the number of connections."""
+        """Give the listener another configuration or other limits. Open connections stay and keep
+        the limits that they began with, except for the number of connections."""
         self._tell_of_connections(listener.name)
         self.listener, self.limits = listener, limits
         self._open.shares.capacity = limits.connections_max
@@ -230,15 +233,15 @@ class BrokerListener:
             session.moved_to(listener)
 
     def _tell_of_connections(self, name: str | None) -> None:
-        """Report this listener's connections among the principals' holdings under this name,
-        instead of an earlier one. If `name` is None, report them no more."""
+        """Report this listener's connections among the principals' holdings under this name, and no
+        longer under an earlier one. If `name` is None, stop reporting them."""
         if self.memory is not None:
             self.memory.holdings.drop(f"connections of {self.listener.name}", self._open.shares)
             if name is not None:
                 self.memory.holdings.add(f"connections of {name}", self._open.shares)
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once `failure` would raise."""
+        """Call `callback` once there is an error that `failure` raises."""
         assert self._failure is not None, "not started"
         self._failure.add_done_callback(lambda _: callback())
 
@@ -259,7 +262,8 @@ class BrokerListener:
         return True
 
     def _make_room(self) -> bool:
-        """Evict a client's connection for a new one. Return False if none may be evicted."""
+        """Evict a client's connection for a new one. Return False if no connection may be
+        evicted."""
         keeps = () if self._quotas is None else self._quotas.administrators
         session = self._open.makes_room(keeps) if self.limits.makes_room else None
         if session is None:
@@ -281,7 +285,8 @@ class BrokerListener:
 
     def _sweep(self) -> None:
         """Close overdue connections, one portion of them in each call, and schedule the next call.
-        If this process has not run for a while, input that waits in the kernel is read first."""
+        If this process has not run for a while, first let the event loop read input that waits in
+        the kernel."""
         now = asyncio.get_running_loop().time()
         now_ms = int(now * 1000)
         not_before_ms = self._late.not_before_ms(int(self._swept_next_s * 1000), now_ms)

@@ -1,23 +1,23 @@
 """Requests received in part, and replies on their way to the peer.
 
 `RequestReceiver`: a session's received frames, and the memory that they hold. The first bytes of a
-frame determine its largest size. Memory for a large frame is asked of the intake bit by bit, as
-bytes arrive, and given back when nothing refers to the frame any more.
+frame determine its largest size. Memory for a large frame is requested from the intake bit by bit,
+as bytes arrive, and given back when nothing refers to the frame any more.
 
-`ReplyLater`: a reply that comes later, delivered to its session in the turn in which it is made. A
-future would deliver it one turn of the event loop later; for a small record with acks=all that
+`ReplyLater`: a reply that comes later, delivered to its session in the turn of the event loop in
+which it is made. A future would deliver it one turn later; for a small record with acks=all that
 costs the leader a turn for each of two replies. Other code awaits it like a future.
 
 `ReplySlot`: a request with a reply that cannot be sent yet, and its place in the order of replies.
 
-`ReplySender`: a session's replies that the transport holds and the peer has not taken. A reply is
-held on the connection's account from when it is ready until the kernel has it. It also reports how
-long the peer has taken nothing.
+`ReplySender`: a session's replies that were handed to the transport and not yet taken by the peer.
+A reply is held on the connection's account from when it is ready until the kernel has it.
+`ReplySender` also reports for how long the peer has taken nothing.
 
-`ReplyRoom`: memory for a reply before it is made, within its principal's share of the pool. The
-most that the reply can hold is taken first. Only a principal that holds its share waits here. A
-connection makes one long reply at a time: the session begins nothing behind a request of
-`LONG_REPLIES` until that is answered.
+`ReplyRoom`: memory for a reply, taken before the reply is made, within its principal's share of the
+pool. The most that the reply can hold is taken first. Only a principal that has used up its share
+waits here. A connection makes one long reply at a time: the session begins nothing behind a request
+of `LONG_REPLIES` until that is answered.
 
 `told` writes a throttle time into a reply that is already encoded. Produce's encoder takes the time
 itself, since the field is not at the beginning of its response.
@@ -85,7 +85,8 @@ class ReplyLater:
         self._end()
 
     def cancel(self) -> None:
-        """End the wait for the reply, unless it is done already: the session no longer needs it."""
+        """End the wait for the reply, unless the reply is there already. Called when the session no
+        longer needs it."""
         if not self._done:
             self._cancelled = True
             self._end()
@@ -121,8 +122,8 @@ _I32 = struct.Struct(">i")
 
 
 def told(reply: Reply, key: int, version: int, charges: QuotaCharges) -> Reply:
-    """Return the reply with the throttle time of its request written into it. Return it unchanged
-    if the time is 0 or the response has no such field in this version."""
+    """Return the reply with the throttle time of its request written into it. Return the reply
+    unchanged if the time is 0 or the response has no such field in this version."""
     if not charges.throttle_ms:
         return reply
     at = throttle_time_at(key, version)
@@ -144,25 +145,25 @@ def _patched(piece: Buffer, at: int, throttle_ms: int) -> bytes:
 
 
 SMALL_BYTES = 4 * 1024
-"""Requests up to this size stay on the intake's account until they are answered."""
+"""The largest request, in bytes, that stays on the intake's account until it is answered."""
 AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; any other result is awaited
 
 Later = asyncio.Future[Reply | None] | ReplyLater
-"""A later reply, in either form; both have the same interface."""
+"""A later reply: a future or a `ReplyLater`, which has the same interface."""
 LATER = (asyncio.Future, ReplyLater)
 
 
 def later(result: Any) -> Later:
-    """Return a handler's result that is not a reply as a future, or unchanged if it is a
-    ReplyLater."""
+    """Return a handler's result, if it is not a reply itself, as a future. Return a ReplyLater
+    unchanged."""
     return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
 
 
 class ReplySlot:
     """A request that cannot be answered yet, and its reply once that is made. `kept`: the bytes of
     the intake that the request holds. `held`: the reply's bytes on the connection's account; None
-    if they are not counted. `began_ns`: the monotonic time at which it was read. `charges`: its
-    quota usage."""
+    if they are not counted. `began_ns`: the monotonic time at which the request was read.
+    `charges`: its quota usage."""
 
     __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "reply")
 
@@ -179,9 +180,11 @@ class ReplySlot:
 _ASKED = struct.Struct(">hh")
 _FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
 PARSED_FACTOR = 16
-"""The size of a parsed Fetch, in multiples of its bytes: about 24 bytes a partition become 350."""
+"""The memory of a parsed Fetch, as a multiple of its bytes: about 24 bytes a partition become
+350."""
 PARSED_MAX = 8 * 1024 * 1024
-"""The largest size of a parsed Fetch: a client's Fetch may name 20,000 partitions."""
+"""The most memory, in bytes, that is counted for a parsed Fetch: a client's Fetch may name 20,000
+partitions."""
 
 
 class RequestReceiver(Framer):
@@ -213,8 +216,8 @@ class RequestReceiver(Framer):
 
     def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
         """Return how many bytes of the unfinished request arrived in the last `window_s` seconds.
-        Return None if it has not been watched for that long, or if there is no such request.
-        `owing_s`: when its first byte arrived."""
+        Return None if there is no such request, or it has not been watched for that long.
+        `owing_s`: the time when the first byte of the request arrived."""
         if owing_s != self._owing_s:
             self._owing_s = owing_s
             self._progress.begins()
@@ -225,12 +228,12 @@ class RequestReceiver(Framer):
         return 0 if self._held_back else super().came
 
     def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
-        """Return the next frame and the bytes of the intake that it holds, which must go to `keeps`
-        or `give_back`. Return None if there is no whole frame.
+        """Return the next frame and the bytes of the intake that it holds; the caller must pass
+        these to `keeps` or `give_back`. Return None if there is no whole frame.
 
-        A Fetch may wait for records as parsed objects that are larger than its bytes. So it is
-        returned only when there is room for them; until then return None, and `waiter` is woken
-        when there may be room. Raises FrameTooLarge.
+        A Fetch may wait for records as parsed objects that are larger than its bytes. So a Fetch is
+        returned only when there is room for these objects; until then return None, and wake
+        `waiter` when there may be room. Raises FrameTooLarge.
         """
         frame = self.next_frame()
         if frame is None:
@@ -248,7 +251,7 @@ class RequestReceiver(Framer):
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
         """Return the largest allowed size, in bytes, of a frame that announces `length` bytes and
-        starts with `beginning`. Return None if more bytes are needed to decide. Asked only about
+        starts with `beginning`. Return None if more bytes are needed to decide. Called only for
         frames above `unknown_frame_bytes_max`."""
         limits = self._limits
         if length > limits.frame_bytes_max:
@@ -264,8 +267,8 @@ class RequestReceiver(Framer):
         return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
-        """Return True if there is memory for the next bytes, and take it. Otherwise return False;
-        `waiter` is woken when there may be some."""
+        """Return True if there is memory for the next bytes, and take the memory. Otherwise return
+        False, and wake `waiter` when there may be memory."""
         if self._held_back:
             return False
         growth = self.growth
@@ -281,8 +284,8 @@ class RequestReceiver(Framer):
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
         """Adjust the bytes of the intake that a request holds while it waits for its reply, and
-        return them. `charged`: what it holds now. `parsed`: True if its parsed objects count,
-        too."""
+        return them. `charged`: the bytes that it holds now. `parsed`: True if its parsed objects
+        count, too."""
         kept = len(frame)
         if parsed:
             kept += min(kept * PARSED_FACTOR, PARSED_MAX)
@@ -294,7 +297,7 @@ class RequestReceiver(Framer):
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
         """Free the received bytes of a waiting request, unless its handler still has a view of
-        them. Memory of its parsed objects stays counted."""
+        them. The memory of its parsed objects stays counted."""
         size = len(frame)
         if slot.kept:
             with suppress(BufferError):
@@ -303,8 +306,8 @@ class RequestReceiver(Framer):
                 self.give_back(size)
 
     def let_go(self, slot: ReplySlot) -> None:
-        """Give back all bytes of the intake that a request holds: it is answered, or its connection
-        is lost."""
+        """Give back all bytes of the intake that a request holds. Called when the request is
+        answered or its connection is lost."""
         kept = slot.kept
         if kept:
             slot.kept = 0
@@ -321,7 +324,8 @@ class RequestReceiver(Framer):
 
 
 class Granted(list[Buffer]):
-    """A reply in pieces. `granted` of its bytes are on the connection's account already."""
+    """A reply in several pieces. `granted`: the number of its bytes that are already counted on the
+    connection's account."""
 
     def __init__(self, pieces: Iterable[Buffer], granted: int) -> None:
         super().__init__(pieces)
@@ -331,7 +335,7 @@ class Granted(list[Buffer]):
 _SEVERAL = (list, tuple)
 _ONE_PIECE = (bytes, bytearray, memoryview)
 _COPIED_BYTES = 4096
-"""A one-piece reply below this size is copied behind its head."""
+"""The size, in bytes, below which a one-piece reply is copied behind its header."""
 
 
 def size_of(reply: Reply) -> int:
@@ -359,13 +363,13 @@ class ReplySender:
         self._transport = transport
 
     def lost(self) -> None:
-        """Give back all memory: the connection is lost and nothing is sent any more."""
+        """Give back all memory, since the connection is lost and nothing is sent any more."""
         self._transport = None
         self._parts.clear()
         self._account.close()
 
     def hold(self, reply: Reply) -> int:
-        """Count a ready reply on the connection's account, and return its size in bytes."""
+        """Count a reply that is ready on the connection's account, and return its size in bytes."""
         size = size_of(reply)
         granted = reply.granted if isinstance(reply, Granted) else 0
         self._account.hold(size - granted)
@@ -433,10 +437,10 @@ class ReplySender:
         return now - self._moved if self.unsent else None
 
     def draining(self, now: float, window_s: float) -> tuple[float | None, int | None]:
-        """Return for how many seconds replies have been unsent, and how many bytes were taken in
-        the last `window_s` seconds. The first is None if nothing is unsent; the second also until
-        it has been watched for that long. What the kernel took of the first reply says nothing
-        about the reader."""
+        """Return the seconds for which replies have been unsent, and the bytes taken in the last
+        `window_s` seconds. The first is None if nothing is unsent; the second also until the
+        connection has been watched for that long. Bytes of the first reply that went into the
+        kernel's buffer say nothing about the reader."""
         if not self.unsent:
             return None, None
         return now - self._began, self._progress.within(now, self._flushed, window_s)
@@ -476,13 +480,14 @@ LONG_REPLIES = frozenset(
         )
     }
 )
-"""APIs with replies that grow with the cluster's contents, and those that change something. Other
-replies are bounded by what their requests name, and Fetches by their accounts' grants."""
+"""APIs with replies that grow with the cluster's contents, and those that change something. The
+size of other replies is bounded by the items that their requests name, and that of Fetches by their
+accounts' grants."""
 
 
 class ReplyRoom:
-    """Takes memory for the reply to one request before it is made. It is a context manager; on exit
-    it gives back what no reply has taken over."""
+    """Takes memory for the reply to one request before the reply is made. It is a context manager;
+    on exit it gives back the memory that no reply has taken over."""
 
     def __init__(self, account: MemoryAccount) -> None:
         self._account = account
@@ -515,14 +520,15 @@ class ReplyRoom:
         return True
 
     async def take_estimate(self, estimate: int) -> None:
-        """As `take_now`, but wait for room. Raises CloseConnection if there was no room in time."""
+        """Do what `take_now` does, but wait for room. Raises CloseConnection if there was no room
+        in time."""
         size = min(estimate, self._account.estimate_max)
         await self._take(self._account.admit(size, is_estimate=True))
 
     async def take(self, size: int) -> None:
-        """Wait for room for `size` bytes of the reply, or of the values that it is made from, and
-        take them. Ask once for all of them: requests that hold a part each and wait for more would
-        deadlock. Raises CloseConnection if there was no room in time."""
+        """Wait for room for `size` bytes of the reply, or of the values from which it is made, and
+        take them. Call it once for all of them: requests that hold a part each and wait for more
+        would deadlock. Raises CloseConnection if there was no room in time."""
         await self._take(self._account.admit(size))
 
     async def _take(self, admission: Awaitable[int]) -> None:
@@ -532,8 +538,8 @@ class ReplyRoom:
             raise CloseConnection(str(reason)) from None
 
     def reply(self, made: Reply) -> Reply:
-        """Return the reply with the taken memory attached (`Granted`). Memory that it does not need
-        is given back."""
+        """Return the reply with the taken memory attached (`Granted`). Give back memory that the
+        reply does not need."""
         taken, self._taken = self._taken, 0
         size = size_of(made)
         if taken > size:

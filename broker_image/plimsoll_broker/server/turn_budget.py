@@ -1,9 +1,9 @@
-"""TurnBudget: how much of one turn of the event loop a listener's requests may use.
+"""TurnBudget: limits how much of one turn of the event loop a listener's requests may use.
 
 uvloop serves every readable connection before it runs a timer, so a thousand requests that arrive
 at once would be one turn. `Session` asks before each frame. Once the budget is spent, sessions wait
-here for later turns (`PrincipalTurns`) and are not read meanwhile. It decides nothing about what is
-served.
+here for later turns (`PrincipalTurns`) and are not read meanwhile. This module decides nothing
+about what is served.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from plimsoll_core.quotas.principal_turns import PrincipalTurns
 
 BUDGET_S = 0.005
-"""How long, in seconds, requests are served in one turn. The request in progress then finishes."""
+"""The time in seconds for which requests are served in one turn of the event loop. The request in
+progress is then completed."""
 
 
 class TurnBudget:
@@ -57,14 +58,15 @@ class TurnBudget:
     def wait(
         self, loop: asyncio.AbstractEventLoop, principal: str, resume: Callable[[], None]
     ) -> None:
-        """Call `resume` in a later turn of the event loop. Each session waits once at a time."""
+        """Call `resume` in a later turn of the event loop. A session may have only one such call
+        pending."""
         if not self._waiting and not self._resuming:
             loop.call_soon(self._resume, loop)
         self._waiting.add(principal, resume, None)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a budget in a new turn, and resume waiting sessions one after another until it is
-        spent."""
+        """Begin a budget in a new turn of the event loop, and resume waiting sessions one after
+        another until the budget is spent."""
         self._begin(loop)
         self._resuming = True
         try:

@@ -1,1 +1,2 @@
-"""One broker's data on disk, in Kafka's own formats.  Knows nothing of the network or of roles."""
+"""One broker's data on disk, in Kafka's own formats. This package knows nothing of the network or
+of replicas' roles."""

@@ -1,17 +1,16 @@
-"""CheckpointFiles: the checkpoint files of a volume, and when an entry must be lowered.
+"""CheckpointFiles: the checkpoint files of a volume, and the rules for lowering their entries.
 
 The base of `LogStore`. There is one file each for high watermarks, recovery points, log starts,
 cleaned ends and noted beginnings, with a line for every partition.
 
-`OffsetFile`: one of a volume's checkpoint files, with an offset for each partition, replaced
-atomically. The store has one each for high watermarks, recovery points and log starts. A lower
+`OffsetFile`: one of these files, with an offset for each partition, replaced atomically. A lower
 value must be on disk before the log changes, since less of the log can be relied on. The functions
-that `begin_save` and `begin_replace` return may run in a thread, and never overwrite what was saved
-after they began.
+that `begin_save` and `begin_replace` return may run in a thread, and never overwrite an entry that
+was saved after they began.
 
-`Beginnings`: the noted start of each log; a log with a first file that starts later has lost its
-beginning. The note is on the disk before a log starts later, hence before any of its files is
-removed or discarded: an old note would mark a whole log as damaged. If a full disk cannot take a
+`Beginnings`: the noted start of each log. A log with a first file that starts later than noted has
+lost its beginning. The note is on the disk before a log starts later, hence before any of its files
+is removed or discarded: an old note would mark a whole log as damaged. If a full disk cannot take a
 note, all notes are removed (which needs no room) before any file: a log without a note is trusted.
 Source: the protocol's local storage rules (4.9).
 """
@@ -64,12 +63,12 @@ class OffsetFile:
         return self._offsets.get(partition)
 
     def saved(self, partition: Partition) -> int | None:
-        """Return the value in the file, or None if it has none."""
+        """Return the value in the file, or None if the file has none."""
         return self._saved.get(partition)
 
     def forget_but(self, here: Container[Partition]) -> None:
-        """Remove the entries of all partitions that are not in `here`, in memory; `save_unsaved`
-        writes that."""
+        """Remove the entries of all partitions that are not in `here`, in memory only;
+        `save_unsaved` writes the file."""
         for partition in [each for each in self._offsets if each not in here]:
             self.forget(partition)
 
@@ -83,19 +82,20 @@ class OffsetFile:
             self._disk.sync_directory(self._path.parent)
 
     def forget(self, partition: Partition) -> None:
-        """Remove the partition's entry in memory; `save_unsaved` writes that."""
+        """Remove the partition's entry, in memory only; `save_unsaved` writes the file."""
         if self._offsets.pop(partition, None) is not None:
             self._is_due()
 
     def lower(self, partition: Partition, offset: int) -> None:
-        """Lower the value to at most `offset` in memory; `save_unsaved` writes it."""
+        """Lower the partition's value to `offset` if it is higher, in memory only; `save_unsaved`
+        writes the file."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
             self._is_due()
 
     def write_unsynced(self, partition: Partition, offset: int) -> None:
-        """Set a value and write the file without a sync: it survives the end of the process, not a
-        power cut. The next save syncs it."""
+        """Set a value, and write the file without a sync: the value survives the end of the
+        process, not a power cut. The next save syncs the file."""
         with self._saving:
             self._offsets[partition] = offset
             self._version += 1
@@ -129,7 +129,7 @@ class OffsetFile:
         return self.begin_save({}) if self._written < self._due else _nothing
 
     def _take_over(self, offsets: Mapping[Partition, int | None]) -> None:
-        """Set these values in memory. None removes an entry."""
+        """Set these values, in memory only. None removes an entry."""
         for partition, offset in offsets.items():
             if offset is None:
                 self.forget(partition)
@@ -137,7 +137,7 @@ class OffsetFile:
                 self.replace_in_memory(partition, offset)
 
     def replace_in_memory(self, partition: Partition, offset: int) -> None:
-        """Set the value in memory; `save_unsaved` writes it."""
+        """Set the partition's value, in memory only; `save_unsaved` writes the file."""
         self._offsets[partition] = offset
         self._is_due()
 
@@ -165,12 +165,13 @@ class OffsetFile:
 
 
 def _nothing() -> None:
-    """Do nothing: the file is up to date."""
+    """Do nothing. Returned instead of a write if the file is up to date."""
 
 
 class Beginnings(OffsetFile):
-    """The noted start of each log that has had records: the log starts at this offset or before.
-    Recovery compares it with the first file, and so finds that a log has lost its first files."""
+    """The noted start of each log that has had records: an offset at or after the log's first one.
+    Recovery compares the note with the first file, and so finds that a log has lost its first
+    files."""
 
     def begin_note(self, logs: Iterable[tuple[Partition, Log]]) -> Callable[[], None]:
         """Note the present starts of these logs in memory. Return a function that writes them and
@@ -185,20 +186,22 @@ class Beginnings(OffsetFile):
         )
 
     def note(self, partition: Partition, start: int) -> None:
-        """Note a log's start on the disk before returning, unless it is there already."""
+        """Write a note of a log's start to the disk before returning, unless the disk has it
+        already."""
         if self.saved(partition) != start:
             self.save({partition: start})
 
     def before_second_file(self, partition: Partition, start: int) -> None:
         """Note a log's start before the log gets a second segment file. Without a note recovery
-        would not miss the first file. Written without a sync; the next save syncs it."""
+        would not notice that the first file is missing. The note is written without a sync; the
+        next save syncs it."""
         noted = self.saved(partition)
         if noted is None or noted > start:
             self.write_unsynced(partition, start)
 
     def before_discard(self, partition: Partition, offset: int) -> None:
-        """Raise a log's note to `offset` in memory, since the log will start there; `save_unsaved`
-        writes it. An equal or later note stays."""
+        """Raise a log's note to `offset`, where the log will start, in memory only; `save_unsaved`
+        writes the file. An equal or later note stays."""
         noted = self.get(partition)
         if noted is not None and noted < offset:
             self.replace_in_memory(partition, offset)
@@ -309,7 +312,7 @@ class CheckpointFiles:
         """Return True if the log has lost newer values of keys: its cleaner removed records that
         were superseded by records above the present log end. Other replicas that have the newer
         values are complete, and this one is not. The result stays True over restarts until the log
-        starts anew or its replica leads."""
+        starts anew or its replica becomes leader."""
         partition = (log.topic, log.index)
         # An earlier release noted only the end of a round.
         ends = self.superseding_ends.get(partition), self.cleaned_ends.get(partition)
@@ -357,8 +360,8 @@ class CheckpointFiles:
         )
 
     def begin_log_starts(self) -> Callable[[], None]:
-        """Take the log starts that `checkpoint_log_starts` saves, and the noted beginnings. Return
-        a function that saves them and may run in a thread."""
+        """Collect the log starts that `checkpoint_log_starts` saves, and the noted beginnings.
+        Return a function that saves them and may run in a thread."""
         # In this order: a start removes records below a log start on the disk.
         note = self.beginnings.begin_note(self._settled())
         save = self._log_starts.begin_replace(
@@ -379,8 +382,8 @@ class CheckpointFiles:
         return self.beginnings.removable_below(partition, saved)
 
     def checkpoint_log_starts(self) -> None:
-        """Save the log starts that the files' names do not tell: a log start within the first
-        segment, or of a log with removed segments that a power cut may restore."""
+        """Save the log starts that cannot be derived from the file names: a log start within the
+        first segment, or of a log with removed segments that a power cut may restore."""
         self.begin_log_starts()()
 
     def flushed_at_stop(self, partition: Partition) -> int | None:
@@ -395,7 +398,7 @@ class CheckpointFiles:
         self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})
 
     def _settled(self) -> Iterator[tuple[Partition, Log]]:
-        """Yield the open logs, except those that a thread is reopening."""
+        """Yield the open logs with their partitions, except logs that a thread is reopening."""
         return ((at, log) for at, log in self.logs.items() if at not in self.reopening)
 
 
@@ -408,7 +411,7 @@ def _start_to_save(log: Log) -> int | None:
 
 
 class CheckpointLines:
-    """One log's access to its lines in all checkpoint files. Implements `LogNotes`."""
+    """One log's access to its entries in all checkpoint files. Implements `LogNotes`."""
 
     def __init__(self, files: CheckpointFiles, partition: Partition) -> None:
         self._files = files

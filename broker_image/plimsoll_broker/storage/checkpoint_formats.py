@@ -1,8 +1,8 @@
-"""The formats of the small files beside the logs: Kafka's, with a CRC where a flipped bit would not
-show.
+"""The formats of the small files beside the logs. They are Kafka's, with a CRC added where a
+flipped bit would not show.
 
 Called by the store and the logs. Each function encodes or decodes one file. An invalid file decodes
-to None; the caller decides what that means.
+to None, and the caller decides what follows.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def partition_of(name: str) -> Partition | None:
 
 
 def uuid_text(value: UUID) -> str:
-    """Return Kafka's form: 22 characters of URL-safe base64 without padding."""
+    """Return the UUID in Kafka's text form: 22 characters of URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def uuid_value(text: str) -> UUID | None:
-    """Parse a UUID of `uuid_text`. Return None if it is invalid."""
+    """Parse a UUID in the form that `uuid_text` returns. Return None if it is invalid."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return UUID(bytes=raw)
@@ -72,8 +72,8 @@ def uuid_value(text: str) -> UUID | None:
 
 
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
-    """Encode offsets, with a CRC in the last line: a flipped digit would give another valid
-    offset."""
+    """Encode offsets by partition. The last line is a CRC, since a flipped digit would give another
+    valid offset."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
     return _sealed(_with_head(lines), _SEAL)
 

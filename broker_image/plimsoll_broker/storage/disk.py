@@ -1,4 +1,4 @@
-"""Disk: the only place that touches files: everything else in storage goes through it.
+"""Disk: the only module that touches files; everything else in storage goes through it.
 
 Called by storage only; the simulator replaces it by a simulated disk. It translates errors of the
 operating system into `StorageError` and decides nothing else.
@@ -34,8 +34,8 @@ LOOKED_AT_MAX = 32
 
 
 class OpenFile(Protocol):
-    """An open file that `OpenFiles` may close. `unsynced`: True if it was written to and not synced
-    since."""
+    """An open file that `OpenFiles` may close. `unsynced`: True if there were writes to it since
+    its last sync."""
 
     unsynced: bool
 
@@ -66,7 +66,7 @@ class OpenFiles:
         the limit."""
         self.files_max = max(descriptors_max // 2, FILES_MIN)
         self.closed_for_others = 0
-        """Files closed because others were needed; a metric."""
+        """The number of files that were closed because others were needed; a metric."""
         self._holders: OrderedDict[ref[Holder], None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -96,8 +96,9 @@ class OpenFiles:
         self._holders.pop(reference, None)
 
     def _let_one_go(self) -> bool:
-        """Close the first file, oldest first, that is synced and was not used since it was last
-        considered; after LOOKED_AT_MAX files the next one. Return False if no file is open."""
+        """Close one file that is synced and was not used since it was last considered, the oldest
+        first. If the first LOOKED_AT_MAX files are not of that kind, close the next one. Return
+        False if no file is open."""
         for left in reversed(range(LOOKED_AT_MAX)):
             try:
                 reference, _ = self._holders.popitem(last=False)
@@ -132,14 +133,14 @@ class StorageFault(Enum):
     """The kinds of fault of a disk or file. The value is the end of a sentence."""
 
     FULL = "the disk is full"
-    DESCRIPTORS = "no descriptor is left to open it with"
+    DESCRIPTORS = "no file descriptor is left"
     IO = "the disk failed"
-    CORRUPT = "the file does not hold what it should"
+    CORRUPT = "the file is corrupt"
 
 
 class StorageError(Exception):
-    """A file could not be read or written: the disk failed or is full, no descriptor is left, or
-    the content is damaged. `fault`: which of these.
+    """Raised if a file could not be read or written: the disk failed or is full, no descriptor is
+    left, or the content is damaged. `fault`: which of these.
 
     Only the partition with this file goes offline (KAFKA_STORAGE_ERROR).
     """
@@ -179,11 +180,11 @@ class DiskFile:
         self._fd = fd
         self.path = path
         self.unsynced = False
-        """True if it was written to through this descriptor and not synced since."""
+        """True if data were written through this descriptor since its last sync."""
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end. Raise StorageError; some of it may have been written
-        then."""
+        """Write all of `data` at the end of the file. Raise StorageError; then some of the data may
+        have been written."""
         self.unsynced = True
         try:
             written = os.write(self._fd, data)
@@ -214,8 +215,8 @@ class DiskFile:
             return os.fstat(self._fd).st_size
 
     def fsync(self) -> None:
-        """Sync the file. A full disk that is reported only now has lost data, so the error counts
-        as StorageFault.IO, which lasts until a restart."""
+        """Sync the file to the disk. Raise StorageError. A full disk that is reported only now has
+        lost data, so that error counts as StorageFault.IO, which lasts until a restart."""
         self.unsynced = False  # an append during the sync sets it again
         try:
             os.fdatasync(self._fd)
@@ -225,8 +226,8 @@ class DiskFile:
             raise StorageError(StorageFault.IO, self.path, text) from error
 
     def begin_writing(self, position: int, size: int) -> None:
-        """Have the kernel begin to write this range to the disk, without waiting. A hint: it
-        promises nothing, and may be unsupported."""
+        """Have the kernel begin to write this range of the file to the disk, without waiting. This
+        is a hint, which guarantees nothing and may be unsupported."""
         if _SYNC_FILE_RANGE is not None:  # on Linux
             start, length = ctypes.c_int64(position), ctypes.c_int64(size)
             _SYNC_FILE_RANGE(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
@@ -281,8 +282,8 @@ class Disk:
             return DiskFile(os.open(path, flags, 0o644), path)
 
     def open_kept(self, holder: Holder, path: Path, *, make: bool) -> DiskFile:
-        """Open a file as `open` does, counted in `files` for its holder. If the process has no
-        descriptor left, some other files of logs are closed and it tries again."""
+        """Open a file as `open` does, and count it in `files` for its holder. If the process has no
+        descriptor left, close some other files of logs and try again."""
         opening = partial(self.open, path, make=make)
         try:
             return self.files.opened(holder, opening)
@@ -320,7 +321,7 @@ class Disk:
                 self.sync_directory(path.parent)
 
     def sync(self, path: Path) -> None:
-        """Sync a file's content. Its name needs `sync_directory`."""
+        """Sync a file's content to the disk. Its directory entry needs `sync_directory`."""
         with _translated(path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -1,9 +1,9 @@
 """Sparse indexes of one segment: offset → file position, and timestamp → offset.
 
-Called by a segment.  An index is a hint that can always be made again from the log; entries are
-buffered and written in small groups, so that an append costs one write.  Source: Kafka's index
-formats (8 and 12 bytes an entry, offsets relative to the segment's base); an entry names the last
-offset of the batch it points at, which is what Kafka's dump tool checks.
+Called by a segment. An index is a hint that can always be rebuilt from the log. Entries are
+buffered and written in small groups, so that an append costs one write. Source: Kafka's index
+formats (8 and 12 bytes an entry, offsets relative to the segment's base). An entry names the last
+offset of the batch at its position, as Kafka's dump tool expects.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class _EntryFile:
             del self._pending[(count - self._written) * self._entry.size :]
 
     def drop(self, at: int) -> None:
-        """Remove the entry with number `at`, which contradicts the log. Searches then start
-        earlier."""
+        """Remove the entry with number `at`, because it contradicts the log. Searches then start at
+        an earlier entry."""
         self._last = None
         size = self._entry.size
         if at >= self._written:
@@ -168,7 +168,7 @@ class OffsetIndex(_EntryFile):
         return count - 1, relative + self._base_offset, position
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 0))
 
     def sane(self, log_size: int) -> bool:
@@ -198,8 +198,8 @@ class TimeIndex(_EntryFile):
         return timestamp, relative + self._base_offset
 
     def add(self, timestamp: int, last_offset: int) -> None:
-        """Add an entry, unless its timestamp is not greater than the last one's: timestamps
-        strictly increase."""
+        """Add an entry if its timestamp is greater than the last entry's; otherwise do nothing,
+        since timestamps strictly increase."""
         newest = self.last
         if timestamp < 0:
             return
@@ -216,7 +216,7 @@ class TimeIndex(_EntryFile):
         return count - 1, newest, relative + self._base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 1))
 
     def sane(self) -> bool:

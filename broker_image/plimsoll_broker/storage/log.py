@@ -4,14 +4,14 @@ Called by LogWriter, which carries out what replicas decide, and by recovery. Sy
 to the page cache. It never decides what may be read or must be truncated. A failing disk takes only
 this log offline (`fault`). Source: the protocol's local storage rules.
 
-The rule for rolling a log to its next segment. Segments cost files and memory, and clients
-determine timestamps and topic configs. So a log with many segments starts no small ones. Source:
-Kafka's segment.bytes, segment.ms and segment.index.bytes.
+`is_full`: the rule for rolling a log to its next segment. Segments cost files and memory, and
+clients determine timestamps and topic configs. So a log with many segments starts no small ones.
+Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
 
-`Retention`: which segments may be removed: the oldest, as a whole, never above the high watermark.
-Age removes the newest segment, too, but not while it is written to: Kafka checks every five
-minutes, and clients rely on reading back recent writes with old timestamps. Called by `Log`, which
-drops them. Source: Kafka's retention.ms and retention.bytes.
+`retained`: the rule for the segments that retention removes: the oldest, as a whole, never above
+the high watermark. Age removes the newest segment, too, but not while it is written to: Kafka
+checks every five minutes, and clients rely on reading back recent writes with old timestamps.
+Called by `Log`, which drops them. Source: Kafka's retention.ms and retention.bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from plimsoll_wire.batches import BatchError, BatchHeader
 
 SEGMENTS_MANY = 1_000
 SMALL_BYTES = 2**19
-"""In a log with SEGMENTS_MANY segments, the last one is not full by size, age or index below this
-many bytes."""
+"""The size in bytes below which the last segment of a log with SEGMENTS_MANY segments is never full
+by size, age or index."""
 
 
 def is_full(
@@ -79,8 +79,8 @@ def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
 
 
 class Due(NamedTuple):
-    """The result of `retained`. Records below `offset` may be deleted. `active`: True if that
-    includes the active segment, so the whole log."""
+    """The result of `retained`. Records below `offset` may be deleted. `active`: True if even the
+    active segment may be, and so the whole log."""
 
     offset: int
     active: bool
@@ -93,8 +93,8 @@ def retained(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """Return up to which offset retention deletes records. `now_ms`: the wall clock; None if it is
-    not trusted, so no record is too old."""
+    """Return the offset below which retention deletes records. `now_ms`: the wall clock; None if it
+    is not trusted, so that no record is too old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -119,9 +119,9 @@ def retained(
 
 
 def note_written(segments: Sequence[Segment], since_ms: int) -> None:
-    """Raise the modification times of files that were written since the last check to its time,
-    `since_ms`. Records without a timestamp age by that time, and a wrong clock may have set it too
-    low."""
+    """Raise the modification times of files that were written since the last check to the time of
+    that check, `since_ms`. Records without a timestamp age by their file's modification time, which
+    a wrong clock may have set too low."""
     for segment in reversed(segments):
         if not segment.note_written(since_ms):
             break
@@ -129,7 +129,7 @@ def note_written(segments: Sequence[Segment], since_ms: int) -> None:
 
 def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
     """Return True if the segment was written less than `kept_ms` ago. Return False if its file's
-    time is in the future (the clock was set back) or the clock is not trusted."""
+    modification time is in the future (the clock was set back) or the clock is not trusted."""
     return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms
 
 
@@ -149,10 +149,11 @@ class Log:
     """One partition's log on disk, with offsets from `log_start_offset` to before `log_end_offset`.
     It has one owner and is not thread-safe.
 
-    `make_durable`: a call that makes a new log's directory durable before the first append; None
-    once done. `unsynced`: what may not be on the disk yet. `beginning_lost`: True if its first
-    files are missing. `superseding_lost`: True if it lacks newer values of keys with cleaned
-    records. `fault`: the error that took it offline, or None.
+    `make_durable`: makes a new log's directory durable before the first append; None once that is
+    done. `unsynced`: keeps account of what may not be on the disk yet. `beginning_lost`: True if
+    its first files are missing. `superseding_lost`: True if the cleaner removed records in favour
+    of newer ones that the log has lost since. `fault`: the error that took the log offline, or
+    None.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """The bytes of all segments."""
+        """The size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
     @property
@@ -209,8 +210,8 @@ class Log:
 
     @property
     def countable_end(self) -> int:
-        """The offset up to which records may be acknowledged. It is the log end, or less while a
-        flush that flush.messages requires is outstanding."""
+        """The offset up to which records may be acknowledged: the log end, or a lower offset while
+        a flush that flush.messages requires is outstanding."""
         messages, end = self.config.flush_messages, self.log_end_offset
         return end if messages is None else countable_end(end, self.flushed_end, messages)
 
@@ -222,10 +223,10 @@ class Log:
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], *, keep: bool = False) -> None:
-        """Write whole batches verbatim at the end. `headers`: those of the batches, with offsets
-        and leader epochs. `keep`: `data` is one batch and will not change, so that memory may hold
-        it for readers. Raise StorageError if the disk fails: then none of it is in the log, and the
-        log is offline."""
+        """Write whole batches, unchanged, at the end of the log. `headers`: the headers of the
+        batches, with offsets and leader epochs. `keep`: True if `data` is one batch that will not
+        change, so that memory may hold it for readers. Raise StorageError if the disk fails: then
+        none of `data` is in the log, and the log is offline."""
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
@@ -259,16 +260,18 @@ class Log:
             epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
-        """Take the log offline, and cut a half-written batch. If that fails recovery cuts it at the
-        next start."""
+        """Take the log offline, and remove a half-written batch from its file. If that fails,
+        recovery removes it at the next start."""
         self.give_up(error)
         try:
             self.segments[-1].drop_tail()
         except StorageError as second:
-            error.add_note(f"and the torn tail could not be cut: {second}")
+            error.add_note(
+                f"and the incomplete batch at the end of the file could not be removed: {second}"
+            )
 
     def give_up(self, error: StorageError) -> None:
-        """Take the log offline; the first error stays as its fault."""
+        """Take the log offline. The first error stays as its fault."""
         self.fault = self.fault or error
         self.reader.forget()
 
@@ -303,7 +306,7 @@ class Log:
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
         """Return whole batches below `up_to_offset`, beginning with the one that holds `offset`, or
         the next one if compaction removed that. Return at least one batch, even above `max_bytes`.
-        Return nothing if `offset` is not below both bounds."""
+        Return empty bytes if `offset` is not below both `up_to_offset` and the log end."""
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
@@ -322,10 +325,10 @@ class Log:
         return self.reader.read_stored(offset, max_bytes, limit)
 
     def time_search(self, timestamp: int | None) -> Iterator[Step]:
-        """Yield steps that search the first record with a time of at least `timestamp`, or (None)
-        the record with the greatest time. Each iteration finds where to read, in the event loop.
-        The function that it yields reads there, may run in a thread, and returns timestamp and
-        offset, or None to go on. If no step returns a result there is no such record."""
+        """Yield steps that search the first record with a time of at least `timestamp`; for None,
+        the record with the greatest time. Each iteration, in the event loop, finds the place to
+        read. The function that it yields reads there; it may run in a thread, and returns timestamp
+        and offset, or None to continue. If no step returns a result there is no such record."""
         segments, start = self.segments, self.log_start_offset
         if timestamp is None:
             return newest(segments, start)
@@ -335,8 +338,8 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a last offset at or above `offset`, and the leader epochs that
-        begin there, even if no batch goes. The checkpoints are lowered first. The truncation is
-        durable after `settle`, or `begin_settle` and `settled`."""
+        begin there, even if no batch is removed. First lower the checkpoints. The truncation is
+        durable after `settle`, or after `begin_settle` and `settled`."""
         try:
             if offset < self.log_start_offset:
                 self.discard_to(offset)
@@ -389,23 +392,24 @@ class Log:
         self.beginning_lost = self.superseding_lost = False
 
     def begin_settle(self) -> Settling | None:
-        """Return the files to sync after a truncation, or None if none needs it. The next append
-        syncs them if no thread has."""
+        """Return the files to sync after a truncation, or None if nothing needs a sync. If the
+        caller does not sync them, the next append does."""
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:
-        """Note that the files of `begin_settle` are synced."""
+        """Note that the files returned by `begin_settle` are synced."""
         if self.unsynced.settled(settling) and not self.size:
             self.recovery_point = self.flushed_end = self.log_end_offset
 
     def settle(self) -> None:
-        """Sync the files of a truncation, if that is outstanding."""
+        """Sync the files of a truncation, if they are not synced yet."""
         if self.unsynced.unsettled is not None and (settling := self.begin_settle()) is not None:
             settling.sync()
             self.settled(settling)
 
     def _remove(self, at: int) -> None:
-        """Remove the segment with number `at` and its files. If that fails it stays in the log."""
+        """Remove the segment with number `at` and its files. If the removal fails, the segment
+        stays in the log."""
         segment = self.segments[at]
         segment.remove()
         del self.segments[at]
@@ -421,15 +425,15 @@ class Log:
             self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
-        """Lower the recovery point to `offset`, so that the next start checks the log from there
-        and truncates it at a bad batch."""
+        """Lower the recovery point to `offset`, so that the next start checks the log from `offset`
+        on and truncates it at a bad batch."""
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
         self.notes.before_cut(offset)
 
     def _forget_flushed(self, offset: int) -> None:
-        """Lower the recovery point to `offset` for a truncation there, and forget what readers
-        remember."""
+        """Lower the recovery point to `offset`, because the log is truncated there, and clear the
+        readers' cached batches and positions."""
         self.unsynced.cut()
         self.reader.forget()
         self.distrust(offset)
@@ -454,8 +458,8 @@ class Log:
 
     def remove_first(self, count: int) -> list[Segment]:
         """Remove the oldest `count` segments and return them. At least one segment must stay;
-        `replication.segment_removal` decides how many may go. Their disk space is free once the
-        caller has dropped them, perhaps in a thread."""
+        `replication.segment_removal` decides how many may be removed. Their disk space is freed
+        once the caller has dropped them, possibly in a thread."""
         assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
         while len(removed) < count:

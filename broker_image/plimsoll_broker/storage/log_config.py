@@ -1,7 +1,7 @@
 """LogConfig: the topic configs that storage obeys, as numbers.
 
-Made by the broker from a topic's configs and its own defaults. They were validated when the topic
-was accepted, so an invalid value only falls back to the default.
+Made by the broker from a topic's configs and the broker's defaults. The configs were validated when
+the topic was created or changed, so an invalid value only falls back to its default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 class TimeLimits(NamedTuple):
-    """How far a producer's timestamp may lie behind and ahead of the broker's clock, in ms."""
+    """The range of timestamps that a producer may send, as the largest distance behind and ahead of
+    the broker's clock, in ms."""
 
     before_ms: int = 2**63 - 1
     after_ms: int = 3_600_000
@@ -27,10 +28,13 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The configs of one log as numbers. None means unlimited, or never. `active_kept_ms`: for how
-    long after its last write retention keeps the active segment although it is too old. `delete`:
-    segments are removed by age and size. `compact`: the last record of each key is kept, within
-    `limits`. With neither, only clients delete records. `holes`: the log is or was compacted."""
+    """The configs of one log as numbers. None means unlimited, or never.
+
+    `active_kept_ms`: the time for which retention keeps the active segment after its last write
+    although it is too old. `delete`: True if segments are removed by age and size. `compact`: True
+    if the cleaner keeps only the last record of each key, within `limits`. With neither, only
+    clients delete records. `holes`: True if the log is or was compacted.
+    """
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS

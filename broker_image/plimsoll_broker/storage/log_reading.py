@@ -5,8 +5,7 @@ Called by `Log`. It never decides what may be read; a corrupt file is a `Storage
 `RecentBatches`: the newest batches of each log led here, in memory as they were written. Each `Log`
 has a `RecentBatches`; all logs of a broker share one `RecentMemory`, which bounds them together.
 Followers and consumers at a log's end get the very bytes that were appended, without a read or a
-copy. It never decides what may be read. It holds a gapless end of its log: any truncation,
-replacement or failure clears it.
+copy. It holds the end of its log without gaps: any truncation, replacement or failure clears it.
 """
 
 from __future__ import annotations
@@ -23,16 +22,18 @@ from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_wire.batches import BadBatch, BatchError, Batches, BatchHeader, end_of_empty
 
 MEMORY_BYTES = 8 * 2**20
-"""The default memory for the newest batches of all logs of a broker."""
+"""The default memory, in bytes, for the newest batches of all logs of a broker."""
 LOG_BYTES = 4 * 2**20
-"""The most bytes kept of one log: the followers of a busy log lag by a few fetches."""
+"""The most bytes kept in memory of one log. The followers of a busy log lag by a few fetches."""
 LOG_BATCHES = 64
 KEPT_BYTES = 256
-"""The memory that a kept batch uses besides its bytes."""
+"""The memory, in bytes, that a kept batch uses besides its own bytes."""
 _BESIDE_MAX = 4 * 1024
-"""A batch is kept in the buffer of its request if the request has at most this many other bytes."""
+"""The most other bytes in a request's buffer for which a batch is kept in that buffer, without a
+copy."""
 _COPIED_MAX = 16 * 1024
-"""In a larger request a batch of at most this size is copied. A larger batch is not kept."""
+"""The largest batch, in bytes, that is copied to be kept if its request is larger. A larger batch
+is not kept."""
 
 
 class Kept:
@@ -61,21 +62,22 @@ class RecentMemory:
         self._kept: OrderedDict[Kept, RecentBatches] = OrderedDict()
 
     def take(self, kept: Kept, of: RecentBatches) -> None:
-        """Count a batch of this log, and drop the oldest ones beyond the limit."""
+        """Count a batch of this log against the memory limit, and drop the oldest batches beyond
+        the limit."""
         self._kept[kept] = of
         self.used += kept.charge
         while self.used > self.limit:
             next(iter(self._kept.values())).forget_first()
 
     def give_back(self, kept: Kept) -> None:
-        """Count a dropped batch no more."""
+        """Stop counting a batch that was dropped."""
         del self._kept[kept]
         self.used -= kept.charge
 
 
 class RecentBatches:
-    """The newest batches of one log, in memory: a gapless end of the log, or nothing. `used`: the
-    bytes that they count for."""
+    """The newest batches of one log, in memory: the end of the log without gaps, or nothing.
+    `used`: the number of bytes that they take from the memory budget."""
 
     __slots__ = ("_batches", "_memory", "used")
 
@@ -135,9 +137,9 @@ class RecentBatches:
         return None
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
-        """Return what `Log.read` would, from memory, if a batch begins at `offset`. Return None if
-        none does. The batches are of one segment, so that a follower's segments are no larger than
-        its leader's."""
+        """Return the same as `Log.read`, but from memory, if a batch in memory begins at `offset`.
+        Otherwise return None. The batches are of one segment, so that a follower's segments are no
+        larger than its leader's."""
         batches = self._batches
         at = len(batches)
         for first in reversed(batches):  # nearly always one of the last
@@ -189,7 +191,7 @@ class LogReader:
     def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
         """Return whole batches below `up_to_offset` (None: no bound), beginning with the one that
         holds `offset`; at least one, even above `max_bytes`. If compaction left only empty batches
-        there, further reads are added until there is a record, at most EMPTY_READS_MAX: librdkafka
+        there, add further reads until there is a record, at most EMPTY_READS_MAX: librdkafka
         reports a reply without any record as truncated."""
         data = self._read(offset, max_bytes, up_to_offset)
         parts = [data]
@@ -220,8 +222,8 @@ class LogReader:
         raise self._corrupt(BatchError(BadBatch.TORN, self._segments[-1].size))
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Return the size of the batches from the one that holds `start` to before the one that
-        holds `end`."""
+        """Return the number of bytes from the batch that holds `start` to the one that holds `end`,
+        without the latter."""
         found = self._recent.bytes_between(start, end)
         if found is not None:
             return found
@@ -241,8 +243,8 @@ class LogReader:
         return max(sum(passed) - first[1] + position, 0)
 
     def _read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
-        """Return whole batches from one segment, as `read` does, or nothing at the log's end. Raise
-        StorageError if they are corrupt."""
+        """Return whole batches from one segment, as `read` does; empty bytes at the log's end.
+        Raise StorageError if they are corrupt."""
         try:
             located = self._locate(offset)
             if located is None:
@@ -283,9 +285,9 @@ class LogReader:
         *,
         keep: bool,
     ) -> None:
-        """Take note of batches appended at `position` of this segment. `keep`: `data` is one batch
-        that will not change, so it is held in memory for readers. Otherwise its position is
-        remembered for the readers at the log's end."""
+        """Record batches that were appended at `position` of this segment. `keep`: True if `data`
+        is one batch that will not change, so that it is held in memory for readers. Otherwise its
+        position is remembered for the readers at the log's end."""
         if keep:
             self._recent.keep(data, headers[0], segment.base_offset)
         else:
@@ -295,16 +297,16 @@ class LogReader:
     def _remember(
         self, offset: int, segment: Segment, position: int, hints: _Hints | None = None
     ) -> None:
-        """Remember where the batch at `offset` is, so that its next reader need not search.
-        `hints`: those of this kind of reader; None: of consumers and followers."""
+        """Remember the position of the batch at `offset`, so that its next reader need not search.
+        `hints`: the positions for this kind of reader; None for consumers and followers."""
         hints = self._hints if hints is None else hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
     def forget(self) -> None:
-        """Forget positions and batches in memory: segments were cut or removed, or the log is
-        offline."""
+        """Forget remembered positions and batches in memory. Called when segments were cut or
+        removed, or the log is offline."""
         self._hints.clear()
         self._stored_hints.clear()
         self._recent.forget()

@@ -4,12 +4,12 @@ Called by `node.broker` (open, identify, clean stop) and by the replica manager 
 the protocol's local storage order: the clean-shutdown marker is read and removed before anything
 else, and written after everything else.
 
-`DeletedDirectories`: directories of deleted logs and strays: renamed at once, removed a minute or a
-day later. A stray's name holds the time since when it is one, so that it is removed even if the
-broker restarts every day.
+`DeletedDirectories`: directories of deleted logs and strays. They are renamed at once, and removed
+a minute or a day later. A stray's name holds the time when it became one, so that it is removed
+even if the broker restarts every day.
 
-`NewLogs`: logs with an identity that a power cut may still remove; it must be durable before their
-first record. A thread removes logs that it made durable, while the event loop may give the same
+`NewLogs`: new logs, with a directory that a power cut may still remove. Each must be durable before
+its first record. A thread removes logs that it made durable, while the event loop may give the same
 name to another topic's log.
 """
 
@@ -46,9 +46,9 @@ _NAME_MAX = 255
 
 
 class DeletedDirectories:
-    """Renames the directories of deleted and stray logs, and knows when each is to be removed.
-    `now_ms`: the monotonic clock of the caller. `unsynced`: True if a power cut may restore the old
-    name of a renamed directory; the next start then renames it again."""
+    """Renames the directories of deleted and stray logs, and keeps the time when each is to be
+    removed. `now_ms`: the monotonic clock of the caller. `unsynced`: True if a power cut may
+    restore the old name of a renamed directory; the next start then renames it again."""
 
     __slots__ = ("_directory", "_disk", "_due_ms", "unsynced")
 
@@ -81,7 +81,7 @@ class DeletedDirectories:
         self._due_ms[moved] = now_ms + delay_ms
 
     def sync(self) -> None:
-        """Make the new names durable. May run in a thread."""
+        """Make the new names of renamed directories durable. May run in a thread."""
         self.unsynced = False
         self._disk.sync_directory(self._directory)
 
@@ -105,7 +105,7 @@ def _wall_ms() -> int:
 
 def _left_ms(name: str) -> int:
     """Return the ms until a stray directory of this name is to be removed: the rest of its day, or
-    a whole day if the name has no valid time."""
+    a whole day if the name holds no valid time."""
     parts = name.removesuffix(STRAY).split(".")
     since = parts[-2] if len(parts) > 2 else ""
     if not since.isdecimal():
@@ -128,20 +128,20 @@ class NewLogs:
         self._undurable: dict[Partition, StorageError] = {}
 
     def add(self, partition: Partition, log: Log) -> None:
-        """Add an empty log. It is new, or the process that made it may have died before it was
-        durable."""
+        """Add an empty log. Either it is new, or the process that made it may have died before it
+        was durable."""
         with self._changing:
             self._new[partition] = log.directory
         log.make_durable = partial(self._make_one_durable, partition)
 
     def forget(self, partition: Partition) -> None:
-        """Remove a log that is closed."""
+        """Remove a log from this set, because it is closed."""
         self._new.pop(partition, None)
         self._undurable.pop(partition, None)
 
     def reopened(self, partition: Partition, log: Log) -> None:
-        """Have a reopened log made durable again, if it is one of these and an earlier sync
-        failed."""
+        """If this set has the log, have the reopened log made durable again, even after a failed
+        sync."""
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
@@ -150,7 +150,7 @@ class NewLogs:
         return bool(self._new)
 
     def among(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Return those of these partitions that have a log to be made durable."""
+        """Return those of these partitions with a log that is to be made durable."""
         return [at for at in partitions if at in self._new] if self._new else []
 
     def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
@@ -208,7 +208,7 @@ def _sync(disk: Disk, path: Path) -> StorageError | None:
 class Found:
     """A partition's directory found at a start. `topic_id`: None if it is unknown, so that the log
     must not be served. `damaged`: True if the file with the topic id is missing or invalid although
-    it should be there."""
+    the log should have one."""
 
     topic: str
     index: int
@@ -257,13 +257,13 @@ class LogStore(CheckpointFiles):
 
     @property
     def meta(self) -> Meta | None:
-        """The volume's identity, from two files of which one may be damaged. None if the volume is
-        not formatted."""
+        """The volume's identity, read from two files of which one may be damaged. None if the
+        volume is not formatted."""
         return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-        """Return the refusal if the volume belongs to another broker. Return None if it belongs to
-        this one or is not formatted."""
+        """Return the refusal if the volume belongs to another broker. Return None if the volume
+        belongs to this broker or is not formatted."""
         meta = self.meta
         if meta is None:
             return None
@@ -273,7 +273,7 @@ class LogStore(CheckpointFiles):
         return refused
 
     def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
-        """Write the identity of this broker to an empty volume."""
+        """Write the identity of this broker to an empty volume, and return it."""
         meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
         volume_owner.keep(self.disk, self.directory, meta)
         return meta
@@ -287,8 +287,8 @@ class LogStore(CheckpointFiles):
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and return the directories of partitions. Removals of deleted
-        directories are scheduled again."""
+        """Read the checkpoints and return the directories of partitions. Schedule the removal of
+        directories of deleted logs again."""
         # The previous process may have died before its sync: what is read must survive a power cut.
         self.disk.sync_directory(self.directory)
         self.load_checkpoints()
@@ -325,9 +325,9 @@ class LogStore(CheckpointFiles):
         *,
         evenly: bool = False,
     ) -> Log:
-        """Return the partition's log, recovered if the last stop was not clean, or a new one.
-        `evenly`: True if all logs of a start are opened one by one, see `ProducerStates.share`.
-        Raise StorageError.
+        """Return the partition's log: an existing one, recovered if the last stop was not clean, or
+        a new one. `evenly`: True if all logs of a start are opened one by one (see
+        `ProducerStates.share`). Raise StorageError.
 
         A directory of another topic under this name is set aside first.
         """
@@ -371,15 +371,15 @@ class LogStore(CheckpointFiles):
 
     def begin_new(self) -> Callable[[], None] | None:
         """Return a function that makes new logs and renamed directories durable and may run in a
-        thread. Return None if there is nothing to do. A log with an append before that is made
-        durable by the append."""
+        thread. Return None if there is nothing to do. An append makes its own log durable if it
+        comes before that function."""
         return self.new_logs.begin() or (self.deleted.sync if self.deleted.unsynced else None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
     ) -> None:
-        """Recover a log at a start, before the `open_log` that will return it. The caller does so
-        one by one in a thread, while the process serves other tasks."""
+        """Recover a log at a start, before `open_log` returns it. The caller recovers the logs one
+        by one in a thread, while the event loop serves other tasks."""
         self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
@@ -416,10 +416,10 @@ class LogStore(CheckpointFiles):
     # --- after a full disk ------------------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Return a function that opens the log anew, as after a crash, and may run in a thread. Its
-        producers do not count against the memory budget until `reopened`. The caller must hold the
-        log's partition in `reopening` from before this call until `reopened`, so that nothing else
-        uses the directory."""
+        """Return a function that opens the log anew, as after a crash, and may run in a thread. The
+        producers of the new log do not count against the memory budget until `reopened`. The caller
+        must hold the log's partition in `reopening` from before this call until `reopened`, so that
+        nothing else uses the directory."""
         partition = (log.topic, log.index)
         place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
@@ -431,7 +431,8 @@ class LogStore(CheckpointFiles):
         return partial(_loaded, place, log.config, known, CheckpointLines(self, partition))
 
     def reopened(self, old: Log, log: Log) -> None:
-        """Put the log opened by `begin_reopen` in the place of the old one."""
+        """Put the log opened by `begin_reopen` in the place of the old one. Called in the event
+        loop."""
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
@@ -478,15 +479,15 @@ class LogStore(CheckpointFiles):
 
 def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
     """Return True if the directory belongs to another topic, so that it must be set aside. Raise
-    StorageError if, after a clean stop, the directory is gone or does not name its topic: the
-    cluster may count on its records."""
+    StorageError if, after a clean stop, the directory is missing or does not name its topic,
+    because the cluster may count on its records."""
     data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
     found = checkpoint_formats.decode_partition_metadata(data or b"")
     exists = store.disk.exists(path)
     gone = not exists and store.flushed_at_stop(partition) is not None
     untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
     if store.clean_epoch is not None and (gone or untold):
-        why = "it is gone" if gone else "its partition.metadata does not name its partition"
+        why = "it is missing" if gone else "its partition.metadata does not name its partition"
         raise StorageError(StorageFault.CORRUPT, path, why)
     return exists and found != topic_id
 
@@ -508,7 +509,7 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
 
 
 def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Recover a log. Any error, also a bug, becomes a StorageError of this log alone, so that the
+    """Recover a log. Turn any error, also a bug, into a StorageError of this log alone, so that the
     broker starts and only this replica is offline."""
     try:
         return load_log(place, config, known, notes)

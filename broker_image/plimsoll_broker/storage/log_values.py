@@ -1,6 +1,6 @@
-"""The values that a log is made of and returns.
+"""The values that a log consists of and returns.
 
-`EpochFile`: a log's `leader-epoch-checkpoint`, as far as it has been written and synced. Leader
+`EpochFile`: a log's `leader-epoch-checkpoint`, and how far it has been written and synced. Leader
 epochs above the recovery point are read from the batches again, so the file is written with every
 flush and synced only if it has changed.
 """
@@ -23,8 +23,8 @@ from plimsoll_core.replica.producer_states import ProducerStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """What identifies a log, its directory, and what it is opened with. `recent`: the memory for
-    newest batches, which all logs of a broker share."""
+    """The identity of a log, its directory, and the shared objects with which it is opened.
+    `recent`: the memory for newest batches, which all logs of a broker share."""
 
     disk: Disk
     directory: Path
@@ -36,10 +36,10 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the checkpoint files say of a log; None if they have no line. `saved_start`: the log
-    start on the disk; `log_start_offset` may be a later one from memory. `noted_start`: the log
-    starts at this offset or before; otherwise it has lost its beginning. `clean`: True if the last
-    stop was clean."""
+    """The checkpoints of one log, as their files state them; None if a file has no line for the
+    log. `saved_start`: the log start on the disk; `log_start_offset` may be a later one from
+    memory. `noted_start`: the log starts at this offset or before; otherwise it has lost its
+    beginning. `clean`: True if the last stop was clean."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -49,7 +49,7 @@ class Known:
 
 
 class LogNotes(Protocol):
-    """The checkpoints that a log changes before it changes its own files. Each method raises
+    """The checkpoints that must be changed before a log changes its own files. Each method raises
     StorageError. `CheckpointLines` implements it."""
 
     def before_cut(self, offset: int) -> None: ...
@@ -61,9 +61,9 @@ class LogNotes(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LogContents:
-    """What recovery found or made in a log's directory. `rebuilt`: the segments with rebuilt
-    indexes, which may not be on the disk. `beginning_lost`: True if the log was noted to start
-    earlier than its first file."""
+    """The segments, leader epochs and producers that recovery found or made in a log's directory.
+    `rebuilt`: the segments with rebuilt indexes, which may not be on the disk. `beginning_lost`:
+    True if the log was noted to start earlier than its first file."""
 
     segments: list[Segment]
     rebuilt: list[Segment]
@@ -105,11 +105,11 @@ class Flush:
     """The files that a flush must sync. `sync` may run in a thread; `Log.flushed` must be called in
     the event loop.
 
-    `up_to_offset`: the log end when it was made. `cuts`: the number of truncations by then.
-    `active`: the active segment and its size by then. `indexes`: the sealed segments with indexes
-    among the files. `names`: the directory if files were made or removed since its last sync,
-    otherwise None; `renames`: the number of such changes. `terms`: the file of leader epochs, None
-    if the disk has the newest. `snapshot`: a checkpoint's producer snapshot, written after
+    `up_to_offset`: the log end when this object was made. `cuts`: the number of truncations by
+    then. `active`: the active segment and its size by then. `indexes`: the sealed segments with
+    indexes among the files. `names`: the directory if files were made or removed since its last
+    sync, otherwise None; `renames`: the number of such changes. `terms`: the file of leader epochs,
+    None if the disk has the newest. `snapshot`: a checkpoint's producer snapshot, written after
     everything else.
     """
 
@@ -125,7 +125,7 @@ class Flush:
     snapshot: PendingSnapshot | None = None
 
     def sync(self) -> None:
-        """Sync all of it. Raise StorageError."""
+        """Sync all files and directories of this flush. Raise StorageError."""
         for file in self.files:
             file.fsync()
         if self.terms is not None:
@@ -150,8 +150,9 @@ class EpochFile:
         self._synced = -1
 
     def begin(self) -> EpochFileVersion | None:
-        """Write the present leader epochs without a sync. Return the file and its version; the
-        caller syncs it and its directory. Return None if the disk has this version."""
+        """Write the present leader epochs to the file without a sync. Return the file and its
+        version; the caller syncs the file and its directory. Return None if the disk already has
+        this version."""
         version = self._epochs.version
         if self._synced == version:
             return None

@@ -24,7 +24,8 @@ Found = tuple[int, int]
 """Timestamp and offset of a record."""
 
 Step = Callable[[], Found | None]
-"""Reads batches, in a thread. Raises BatchError if a log is damaged, or was truncated meanwhile."""
+"""Reads batches, in a thread, and returns timestamp and offset of a record or None. Raises
+BatchError if the log is damaged, or was truncated meanwhile."""
 
 
 class _Reading(NamedTuple):
@@ -39,16 +40,17 @@ class _Reading(NamedTuple):
 
 
 RECORDS_IN_STEP = 100_000
-"""Records visited in one step, some 50 ms of a thread; one larger batch is not split."""
+"""The most records visited in one step, which take some 50 ms of a thread. A single batch with more
+is not split."""
 OPENING_AS_RECORDS = 10_000
-"""The cost of decompressing a batch, as records."""
+"""The cost of decompressing a batch, as a number of records visited."""
 HEADER_AS_RECORDS = 20
-"""The cost of reading a header, as records."""
+"""The cost of reading a header, as a number of records visited."""
 
 
 class _SegmentWalk:
-    """How far a search has read one segment; the next step continues at `position`. `best`: the
-    newest record so far. `ended`: True if the segment has been read."""
+    """The progress of a search through one segment; the next step continues at `position`. `best`:
+    the newest record so far. `ended`: True if the segment has been read to its end."""
 
     __slots__ = ("best", "ended", "position")
 
@@ -62,8 +64,8 @@ def first_at_or_after(
     segments: list[Segment], log_start_offset: int, timestamp: int
 ) -> Iterator[Step]:
     """Yield steps that search the first record with a timestamp of at least `timestamp`. The first
-    result of a step is the answer. If no step has one all records are older. `segments` may lose
-    some between the steps."""
+    result of a step is the answer. If no step has one, all records are older. Segments may be
+    removed from `segments` between the steps."""
     for segment in _left(segments, log_start_offset):
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
@@ -95,9 +97,9 @@ def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -
 
 
 def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
-    """Yield steps that search the record with the greatest timestamp, the first one of several. The
-    first result of a step is the answer. If no step has one no record has a timestamp. `segments`
-    may lose some between the steps."""
+    """Yield steps that search the record with the greatest timestamp, and the first of several such
+    records. The first result of a step is the answer. If no step has one, no record has a
+    timestamp. Segments may be removed from `segments` between the steps."""
     left = _left(segments, log_start_offset)
     with_times = [segment for segment in left if segment.size and segment.max_timestamp >= 0]
     with_times.sort(key=lambda each: (-each.max_timestamp, each.base_offset))
@@ -118,16 +120,16 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
 
 
 def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Return the segments that have offsets at or above the log start. Earlier ones may exist for a
-    while until their files are removed."""
+    """Return the segments that have offsets at or above the log start. Earlier segments may exist
+    for a while, until their files are removed."""
     begun = bisect_right(segments, log_start_offset, key=lambda each: each.base_offset)
     return segments[max(begun - 1, 0) :]
 
 
 def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: int) -> Found | None:
-    """Return the newest record from offset `start` on, if its timestamp is at least `others_ms`,
-    the greatest of the other segments. Return None if there is none or the segment is not read to
-    its end yet."""
+    """Return the newest record of a segment from offset `start` on, if its timestamp is at least
+    `others_ms`, the greatest of the other segments. Return None if there is none or the segment is
+    not read to its end yet."""
     best, left = walk.best, RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -151,7 +153,7 @@ def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: i
 
 def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int) -> Found | None:
     """Return the newest record of the batch at `offset`, the batch with the segment's greatest
-    timestamp. Return None if the log start lies behind it."""
+    timestamp. Return None if the log start lies behind that record."""
     for at, header in reading.headers(position):
         if header.last_offset < offset:
             continue
@@ -160,8 +162,8 @@ def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int
 
 
 def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> Found | None:
-    """Return timestamp and offset of a batch's newest record from offset `start` on, or None if it
-    has none."""
+    """Return timestamp and offset of a batch's newest record from offset `start` on, or None if
+    there is no such record."""
     best: Found | None = None
     for found in _times(reading, at, header, start):
         if found[1] >= start and (best is None or found[0] > best[0]):
@@ -188,7 +190,7 @@ def _times(reading: _Reading, at: int, header: BatchHeader, start: int) -> Itera
         records = opened(header.codec, data, OPENED_BYTES_MAX)
         for delta, offset_delta in iter_times(records, header.count):
             if not 0 <= offset_delta <= header.last_offset_delta:
-                raise BadRecords("a record is outside of its batch")
+                raise BadRecords("a record lies outside of its batch")
             yield record_time(header.base_timestamp, delta), base + offset_delta
     except BadRecords as error:
         raise BatchError(BadBatch.RECORDS, at) from error

@@ -1,9 +1,9 @@
-"""ProducerSnapshots: one log's snapshots, `<end offset>.snapshot`, taken at rolls, checkpoints and
-clean closes.
+"""ProducerSnapshots: one log's snapshots of producer states, `<end offset>.snapshot`, taken at
+rolls, checkpoints and clean closes.
 
 Called by `Log`. A snapshot is not needed for correctness, since the batches before it hold the
-same. So one that is torn, or another log's or offset's (CRCs show it), is removed and an older one
-is used.
+same. So a snapshot that is incomplete, or of another log or offset (CRCs show it), is removed and
+an older one is used.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class ProducerSnapshots:
         return self._directory / file_name(offset, _SUFFIX)
 
     def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
-        """Write a snapshot of the producers at `end_offset`."""
+        """Write a snapshot of the producers at `end_offset` at once. `sync`: True to sync it to the
+        disk."""
         self._disk.replace(self._path(end_offset), self._encoded(end_offset, producers), sync=sync)
 
     def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
@@ -113,22 +114,23 @@ class ProducerSnapshots:
         return bool(gone)
 
     def prune(self, bases: frozenset[int]) -> None:
-        """Remove all snapshots except the newest one and those at base offsets of segments."""
+        """Remove all snapshots except the newest one and those at the base offsets of segments.
+        `bases`: these base offsets."""
         offsets = self.offsets()
         for offset in offsets[:-1]:
             if offset not in bases:
                 self._disk.remove(self._path(offset))
 
     def remove_below(self, offset: int) -> None:
-        """Remove the snapshots below `offset`; they describe deleted records only."""
+        """Remove the snapshots below `offset`, which describe deleted records only."""
         for each in self.offsets():
             if each < offset:
                 self._disk.remove(self._path(each))
 
     def restore(self, producers: ProducerStates, log_end: int) -> int:
         """Set the producers to the newest valid snapshot at or below `log_end`. Return its offset,
-        from which the caller must replay batches; 0 if there is none, so all batches are
-        replayed."""
+        from which the caller must replay batches. Return 0 if there is no such snapshot, so that
+        all batches are replayed."""
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):

@@ -1,7 +1,7 @@
 """Recovery: opens a log that may be on disk already, and repairs it.
 
 Called by the store when a partition is loaded. After a clean stop the files are trusted if the ends
-of each segment and its indexes agree. After any other end everything from the recovery point on is
+of each segment and its indexes agree. After any other stop everything from the recovery point on is
 read once: CRCs, places and leader epochs are checked, indexes, leader epochs and producer states
 are rebuilt, the log is truncated at the first bad batch and later segments are dropped. If a
 checkpoint lies within a segment (a producer snapshot exists, and the indexes were synced with it),
@@ -11,10 +11,9 @@ Other contradictions are treated like a wrong CRC: the log is truncated there. A
 when the cluster may count on this replica, the log goes offline instead; the next start, which
 follows no clean stop, truncates it. Source: the protocol's load rules.
 
-Finds the extent up to which a segment is as it was written; checked at start before a file is
-trusted. Indexes are hints: if they contradict the log, all of it is read and they are rebuilt.
-
-Finds where a damaged segment begins to differ from what was written, and missing files.
+`verify` and `reindex` find the valid part of a segment before its file is trusted. Indexes are
+hints: if they contradict the log, all of it is read and they are rebuilt. `damage`, `damaged` and
+`check_ends` find the place from which a segment differs from what was written, and missing files.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ logger = logging.getLogger("plimsoll.recovery")
 
 
 class Extent(NamedTuple):
-    """The valid part of a segment: the file position where it ends, and the offset that would
-    follow.
+    """The valid part of a segment: the file position where it ends, and the offset of a batch that
+    would follow.
 
     `leader_epoch`: that of its last batch. `reindexed`: True if the indexes were rebuilt. `error`:
-    what is wrong at that position; None if the file ends there.
+    the fault of the segment at that position; None if the file ends there.
     """
 
     position: int
@@ -57,9 +56,9 @@ class Extent(NamedTuple):
 
 
 def verify(segment: Segment, *, sealed: bool) -> Extent:
-    """Return the valid part of a segment. Read only the first batch and those at the ends of the
-    indexes; if these disagree, read the whole segment and rebuild its indexes. `sealed`: True if it
-    is not the active segment."""
+    """Return the valid part of a segment. Read only the first batch and the batches at the ends of
+    the indexes; if these disagree, read the whole segment and rebuild its indexes. `sealed`: True
+    if it is not the active segment."""
     if segment.indexes_sane():
         try:
             return _ends(segment, sealed=sealed)
@@ -180,8 +179,8 @@ class Damaged(Exception):
 
 
 def damage(segment: Segment, error: BatchError) -> Damaged:
-    """Return what to raise after `error` in the segment: read all of it to find its valid part and
-    rebuild its indexes."""
+    """Return the exception to raise after `error` in the segment. Read all of the segment to find
+    its valid part and rebuild its indexes."""
     extent = reindex(segment)
     found = Damaged(segment, extent, extent.error or error)
     found.mended = extent.error is None
@@ -189,10 +188,10 @@ def damage(segment: Segment, error: BatchError) -> Damaged:
 
 
 def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damaged:
-    """Return what to raise for a segment with a bad batch behind `extent`. If the leader epoch
-    falls there, the batch before may be the bad one: it is if no other batch before it has its
-    epoch (a flipped bit makes an epoch of its own)."""
-    assert extent.error is not None, "of a segment that is wrong"
+    """Return the exception to raise for a segment with a bad batch behind `extent`. If the leader
+    epoch decreases there, the batch before may be the bad one. It is if no other batch before it
+    has its epoch, as after a flipped bit in the epoch."""
+    assert extent.error is not None, "the fault of a damaged segment is known"
     if extent.error.reason is BadBatch.EPOCH:
         before = batch_at(segments, extent.next_offset - 1)
         earlier = None if before is None else batch_at(segments, before[2].base_offset - 1)
@@ -219,28 +218,34 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
 
 def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
     """Raise StorageError if the last stop was clean and records that it left are missing, since the
-    cluster may count on them. After any other stop it counts on none. Log an error if the log has
-    lost its beginning."""
+    cluster may count on them. After any other stop the cluster does not. Log an error if the log
+    has lost its beginning."""
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
         lost = (
-            "log %s lost its first records: it starts at offset %d and not at %s; its replica is "
-            "elected last"
+            "log %s lost its first records: it starts at offset %d instead of %s; this replica "
+            "becomes leader only if no complete one can"
         )
         base = contents.segments[0].base_offset
         logger.error(lost, place.directory.name, base, known.noted_start)
 
 
 def _missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
-    """Return what is missing of the records that a clean stop left, as a sentence, or "". Only the
-    checkpoints can tell: a file that is shorter by whole batches, or a missing first or last
-    segment, contradicts no other file."""
+    """Return a sentence about missing records that a clean stop had left, or an empty string if
+    none are missing. Only the checkpoints can tell: a file that is shorter by whole batches, or a
+    missing first or last segment, contradicts no other file."""
     end, base = contents.log_end_offset, contents.segments[0].base_offset
     if recovery_point is not None and end < recovery_point:
-        return f"it ends at {end}, and was on the disk up to {recovery_point}"
+        return (
+            f"records are missing after a clean stop: the log ends at offset {end}, but was on "
+            f"the disk up to {recovery_point}"
+        )
     if saved_start is not None and base > saved_start:
-        return f"its first segment begins at {base}, and it began at {saved_start}"
+        return (
+            f"records are missing after a clean stop: the first segment begins at offset {base}, "
+            f"but the log began at {saved_start}"
+        )
     return ""
 
 
@@ -251,10 +256,10 @@ _DIGITS = 20
 
 @dataclass(slots=True, kw_only=True)
 class _Scan:
-    """The result of a scan. `terms`: the leader epochs of the part that was read (from
-    `read_from`), with their start offsets. `end_offset`: the log end. `producers`: the producer
-    states at the log end; None if not enough was read to know them. `leader_epoch`: that of the
-    last batch so far. `rebuilt`: the segments with rebuilt indexes."""
+    """The result of reading a log at a start. `terms`: the leader epochs of the part that was read
+    (from `read_from`), with their start offsets. `end_offset`: the log end. `producers`: the
+    producer states at the log end; None if not enough was read to know them. `leader_epoch`: that
+    of the last batch so far. `rebuilt`: the segments with rebuilt indexes."""
 
     end_offset: int
     read_from: int
@@ -265,8 +270,8 @@ class _Scan:
 
 
 def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Open the log in the directory of `place`, repaired if necessary, or start an empty one there.
-    Raise StorageError."""
+    """Open the log in the directory of `place`, and repair it if necessary; start an empty log if
+    there is none. Raise StorageError."""
     finish_swaps(place)
     _tidy(place)
     start = max(known.log_start_offset or 0, 0)
@@ -284,7 +289,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
                 raise StorageError(StorageFault.CORRUPT, place.directory, str(found)) from found
             offset = found.extent.next_offset
             logger.error(
-                "log %s is damaged and is cut at offset %d; what it lacks is copied from the "
+                "log %s is damaged and is cut at offset %d; missing records are copied from the "
                 "partition's leader: %s",
                 *(place.directory.name, offset, found),
             )
@@ -344,7 +349,8 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
 
 
 def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
-    """Sync the rebuilt indexes of segments below the recovery point: later starts trust those."""
+    """Sync the rebuilt indexes of segments below the recovery point, since later starts trust
+    them."""
     for segment in rebuilt:
         if segment.base_offset < recovery_point:
             for file in segment.index_files():
@@ -353,7 +359,7 @@ def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
 
 def _forget_producers(place: LogPlace, snapshots: ProducerSnapshots) -> None:
     """Remove all producer snapshots of a log that has lost its beginning. Retries of the lost
-    batches cannot be recognised, so only the batches that exist count."""
+    batches cannot be recognised, so the producer states must rest on the existing batches only."""
     if snapshots.remove(above=-1):
         place.disk.sync_directory(place.directory)
 
@@ -381,7 +387,8 @@ def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
 
 
 def _tidy(place: LogPlace) -> None:
-    """Remove what interrupted operations left: temporary files, and indexes without a log file."""
+    """Remove the leftovers of interrupted operations: temporary files, and indexes without a log
+    file."""
     names = place.disk.list(place.directory)
     logs = {name.removesuffix(".log") for name in names if name.endswith(".log")}
     for name in names:
@@ -392,7 +399,8 @@ def _tidy(place: LogPlace) -> None:
 
 
 def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segment]:
-    """Return the segments of the directory in order; if there is none, one made at `start`."""
+    """Return the segments of the directory in order. If there is none, make one at offset
+    `start`."""
     names = place.disk.list(place.directory)
     stems = (name.removesuffix(".log") for name in names if name.endswith(".log"))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
@@ -406,8 +414,8 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
 
 
 def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
-    """Remove the segments wholly below `start`, unread: retention had removed them, and a power cut
-    restored them. The name of the first segment that stays is made durable before."""
+    """Remove the segments wholly below `start`, without reading them: retention had removed them,
+    and a power cut restored them. First make the name of the first segment that stays durable."""
     gone = [one for one, following in pairwise(segments) if following.base_offset <= start]
     if gone:
         place.disk.sync_directory(place.directory)
@@ -440,7 +448,10 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
             raise damaged(segments, segment, extent)
         if following is None or extent.next_offset == following.base_offset:
             continue
-        why = f"it ends at {extent.next_offset}, the next segment begins elsewhere"
+        why = (
+            f"the segment ends at offset {extent.next_offset}, and the next segment does not "
+            "begin there"
+        )
         raise Damaged(segment, extent, why)
     return extent
 
@@ -479,8 +490,8 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
 
 
 def _uncover(segments: list[Segment]) -> None:
-    """Cut the batches of each segment that reach into the next one: they had been truncated and a
-    power cut restored them. The next segment holds newer records."""
+    """Cut the batches of each segment that reach into the next one. They had been truncated and a
+    power cut restored them; the next segment holds newer records."""
     for segment, following in pairwise(segments):
         base = following.base_offset
         try:
@@ -497,9 +508,9 @@ def _uncover(segments: list[Segment]) -> None:
 def _start(
     snapshots: ProducerSnapshots, segment: Segment, recovery_point: int, *, whole: bool
 ) -> tuple[_Scan, int]:
-    """Return an empty scan and the file position at which it begins, in the recovery point's
-    segment: a checkpoint within it, or its start. `whole`: True if the segment is the log's
-    first."""
+    """Return an empty scan and the file position at which it begins, in the segment of the recovery
+    point: at a checkpoint within that segment, or at its start. `whole`: True if the segment is the
+    log's first."""
     base = segment.base_offset
     for offset in reversed(snapshots.offsets()):
         if not base < offset <= recovery_point:
@@ -562,11 +573,9 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
 
 
 def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: int) -> EpochCache:
-    """Return the leader epochs: those of the file below the part that was scanned, those of the
-    batches from there on.
-
-    If the file is missing or contradicts a batch, take those of all batches.
-    """
+    """Return the leader epochs: below the scanned part those of the file, from there on those of
+    the batches. If the file is missing or contradicts a batch, take the leader epochs of all
+    batches."""
     everything = bool(scan.terms) and scan.read_from == segments[0].base_offset
     data = None if everything else place.disk.read(place.directory / checkpoint_formats.EPOCHS)
     entries = None if data is None else checkpoint_formats.decode_epochs(data)
@@ -585,8 +594,8 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
 def _believable(
     cache: EpochCache, entries: list[tuple[int, int]], segments: list[Segment], scan: _Scan
 ) -> bool:
-    """Fill the cache from the file and the scan. Return False if a batch at either end of a leader
-    epoch contradicts it."""
+    """Fill the cache with the leader epochs of the file and the scan. Return False if a batch at
+    either end of a leader epoch contradicts it."""
     for epoch, start in entries:
         cache.assign(epoch, start)
     cache.truncate_from_end(scan.read_from)

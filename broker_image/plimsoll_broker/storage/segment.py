@@ -1,7 +1,7 @@
 """Segment: a run of batches in a file named by its base offset, with its indexes.
 
-Called by `Log` and by recovery. It appends, finds, cuts and scans; it knows nothing of leader
-epochs, producers or other segments.
+Called by `Log` and by recovery. It appends, finds, cuts and reads batches; it knows nothing of
+leader epochs, producers or other segments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 _CUT_PART = 8
-"""A read is not copied if less than this part of it is cut off."""
+"""The divisor of a read's size: if less than 1/_CUT_PART of the bytes read must be cut off at the
+end, the rest is not copied."""
 
 
 class Segment:
@@ -51,8 +52,8 @@ class Segment:
         index_interval_bytes: int,
         suffix: str = "",
     ) -> None:
-        """Open the segment's files, or make an empty log file. `suffix`: what follows the files'
-        usual names, until they belong to the log."""
+        """Open the segment's files, or make an empty log file. `suffix`: an addition to the files'
+        usual names, until the files belong to the log."""
         self._disk = disk
         self._index_interval_bytes = index_interval_bytes
         self.bytes_since_index = 0
@@ -96,13 +97,13 @@ class Segment:
     def _opened(self, *, make: bool) -> DiskFile:
         """Open the log file. Raise StorageError if that fails or the segment is closed."""
         if self._gone:
-            raise StorageError(StorageFault.IO, self.path, "the log has let go of it")
+            raise StorageError(StorageFault.IO, self.path, "the segment is closed")
         file = self.open_file = self._disk.open_kept(self, self.path, make=make)
         return file
 
     def close(self) -> None:
-        """Never open the log file again, since its path may be another log's later. Readers of the
-        open file continue."""
+        """Close the log file and never open it again, since its path may be another log's later.
+        Readers of the open file may continue."""
         self._gone = True
 
     def let_go(self) -> None:
@@ -125,9 +126,9 @@ class Segment:
         self.size = position
 
     def begin_write_back(self) -> Callable[[], None] | None:
-        """Return a call that has the kernel write recent appends to the disk; it may wait for the
-        disk. Return None if they are fewer than WRITE_BACK_BYTES. Without this the kernel writes a
-        large copy all at once, seconds later, and delays other logs."""
+        """Return a function that has the kernel write recent appends to the disk; it may wait for
+        the disk. Return None if they are fewer than WRITE_BACK_BYTES. Without this the kernel
+        writes a large copy all at once, seconds later, and delays other logs."""
         begun, size = self._begun, self.size - self._begun
         if size < WRITE_BACK_BYTES:
             return None
@@ -135,8 +136,8 @@ class Segment:
         return partial(self.file.begin_writing, begun, size)
 
     def drop_tail(self) -> None:
-        """Cut the file at the segment's size and sync it: a failed append, or recovery, left bytes
-        behind it."""
+        """Cut the file at the segment's size and sync it, because a failed append, or recovery,
+        left bytes behind the last valid batch."""
         self.file.truncate(self.size)
         self.file.fsync()
 
@@ -155,7 +156,7 @@ class Segment:
         self.bytes_since_index += header.length
 
     def seal(self) -> None:
-        """Write all index entries and close the indexes: nothing more is appended."""
+        """Write all index entries and close the indexes, since nothing more is appended."""
         self.write_indexes()
         self.offset_index.close()
         self.time_index.close()
@@ -183,20 +184,20 @@ class Segment:
     def headers(
         self, position: int = 0, file: DiskFile | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield the position and header of each batch from `position`, where a batch must begin.
+        """Yield the position and header of each batch from `position` on, where a batch must begin.
         `file`: this segment's open file, for use in a thread.
 
-        Raise BatchError at a batch that is torn, invalid or does not begin where the previous one
-        ends. CRCs are not checked.
+        Raise BatchError at a batch that is incomplete, invalid or does not begin where the previous
+        one ends. CRCs are not checked.
         """
         return self._scan(position, None if position else self.base_offset, file or self.file)
 
     def checked_headers(
         self, position: int, next_offset: int, leader_epoch: int = -1
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield what `headers` does, but read every byte. Raise BatchError also if a CRC is wrong,
-        the first batch does not begin at `next_offset`, or a leader epoch is lower than the one
-        before (`leader_epoch`: that before the first batch)."""
+        """Do what `headers` does, but read every byte. Raise BatchError also if a CRC is wrong, the
+        first batch does not begin at `next_offset`, or a leader epoch is lower than the one before
+        (`leader_epoch`: that before the first batch)."""
         return self._scan(position, next_offset, self.file, leader_epoch, checked=True)
 
     def _scan(
@@ -244,8 +245,8 @@ class Segment:
         return base == next_offset or (self.holes and base > next_offset)
 
     def position_for(self, offset: int) -> int:
-        """Return the position of a batch at or before `offset`, from which to search for it. An
-        index entry that contradicts its batch is dropped."""
+        """Return the position of a batch at or before `offset`, from which the caller searches for
+        `offset`. Remove an index entry that contradicts its batch."""
         index = self.offset_index
         while (entry := index.entry_for(offset)) is not None:
             at, last_offset, position = entry
@@ -263,7 +264,8 @@ class Segment:
 
     def offset_before(self, timestamp: int) -> int:
         """Return an offset at or before the first record with a timestamp of at least `timestamp`,
-        from which to search for it. A time index entry that contradicts its batch is dropped."""
+        from which the caller searches for that record. Remove a time index entry that contradicts
+        its batch."""
         index = self.time_index
         while (entry := index.entry_for(timestamp)) is not None:
             at, newest, last_offset = entry
@@ -290,12 +292,12 @@ class Segment:
         epoch_at: Callable[[int], int | None],
     ) -> tuple[bytes | memoryview, int]:
         """Return whole batches from `position`, and the offset after them (-1 if it was not
-        determined or nothing was read). They are at least one, unless the first reaches
+        determined or nothing was read). Return at least one batch, unless the first reaches
         `up_to_offset`.
 
         `up_to_offset`: None if all of the segment may be read. Batches that an earlier process
         wrote are checked: the first must begin at `base_offset`, leader epochs must be as
-        `epoch_at` says, and CRCs must match. Raise BatchError.
+        `epoch_at` returns, and CRCs must match. Raise BatchError.
         """
         data, next_offset = self._read(position, max_bytes, up_to_offset)
         if position < self._found_bytes:
@@ -361,11 +363,9 @@ class Segment:
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, position: int, offset: int) -> None:
-        """Remove everything from `position` on, which is a batch at `offset` or later.
-
-        The caller must sync the file before the next append: after a roll at `offset` no flush
-        would, and a power cut could restore the old records below the recovery point.
-        """
+        """Remove all bytes from `position` on, where a batch at `offset` or later begins. The
+        caller must sync the file before the next append: after a roll at `offset` no flush would,
+        and a power cut could restore the old records below the recovery point."""
         self._remove_beside()
         self.file.truncate(position)
         self.size = position
@@ -397,7 +397,7 @@ class Segment:
         self.first_timestamp = None
 
     def index(self, position: int, header: BatchHeader) -> None:
-        """Add a batch that the file has already to the indexes."""
+        """Add a batch that is already in the file to the indexes."""
         self._note(header, position)
 
     def indexes_sane(self) -> bool:
@@ -415,8 +415,8 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     def note_written(self, since_ms: int) -> bool:
-        """Return True if the segment was written or cut since the last call; its file's
-        modification time is then raised to at least `since_ms`, the time of that call."""
+        """Return True if the segment was written or cut since the last call, at `since_ms`. If so,
+        raise its file's modification time to at least `since_ms`."""
         if self.size == self._noted_bytes:
             return False
         self._noted_bytes = self.size
@@ -424,7 +424,7 @@ class Segment:
         return True
 
     def is_from(self, modified_ms: int) -> None:
-        """Raise the file's modification time to at least this."""
+        """Raise the file's modification time to at least `modified_ms`, in ms since 1970."""
         if self.modified_ms() < modified_ms:
             self._disk.set_modified(self.path, modified_ms)
 
@@ -439,14 +439,14 @@ class Segment:
     # --- taking the place of others -------------------------------------------------------------
 
     def _remove_beside(self) -> None:
-        """Delete the file that recovery would use in the place of this one, if a swap has made
-        one."""
+        """Delete the file with the suffix `.swap`, if there is one: recovery would use it in the
+        place of this segment."""
         if self.beside is not None:
             self._disk.remove(self.beside)
             self.beside = None
 
     def rename(self, suffix: str) -> None:
-        """Give the log file its name with this suffix."""
+        """Rename the log file to its name with this suffix."""
         path = self.path.with_name(file_name(self.base_offset, ".log" + suffix))
         self._disk.rename(self.path, path)
         self.path = path
@@ -454,7 +454,7 @@ class Segment:
             self.open_file.path = path
 
     def rename_indexes(self) -> None:
-        """Give the indexes their final names. Files that have these names are replaced."""
+        """Rename the indexes to their final names. Files that have these names are replaced."""
         for index, suffix in ((self.offset_index, ".index"), (self.time_index, ".timeindex")):
             index.rename(self.path.with_name(file_name(self.base_offset, suffix)))
 

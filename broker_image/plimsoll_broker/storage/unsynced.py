@@ -1,5 +1,6 @@
-"""`Unsynced`: the part of a log that may not be on disk yet, and that a flush must sync. Below a
-recovery point everything is on the disk: batches, the indexes of every sealed segment (a
+"""`Unsynced`: the part of a log that may not be on disk yet, and that a flush must sync.
+
+Below a recovery point everything is on the disk: batches, the indexes of every sealed segment (a
 half-written index would have a segment deleted too early, or hide a time), file names, and
 removals. The active segment's indexes are synced by checkpoints only.
 """
@@ -47,13 +48,13 @@ class Unsynced:
         return unread
 
     def all_flushed(self, active: Segment) -> None:
-        """Note that all of the log is on the disk, as the last stop left it."""
+        """Note that all of the log is on the disk. Called at a start that follows a clean stop."""
         self._flushed = (active, active.size)
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
         """Note that a segment was sealed and its indexes written. `synced`: True if its batches are
-        on the disk already, so that no later flush would include it; the indexes are then synced at
-        once."""
+        on the disk already, so that no later flush would include the segment; then the indexes are
+        synced at once."""
         if synced:
             for file in segment.index_files():
                 file.fsync()
@@ -73,8 +74,8 @@ class Unsynced:
         self.renamed()
 
     def begin_settle(self) -> Settling | None:
-        """Return what must be synced after a truncation, or None if there was none since the last
-        sync."""
+        """Return the files and the directory to sync after a truncation. Return None if there was
+        no truncation since the last sync."""
         if self.unsettled is None:
             return None
         return Settling(
@@ -87,7 +88,7 @@ class Unsynced:
 
     def settled(self, settling: Settling) -> bool:
         """Note that `settling` was synced. Return False if there has been another truncation since
-        it was made."""
+        `settling` was made."""
         self.names_synced(settling.renames)
         if settling.cuts == self.cuts:
             self.unsettled = None
@@ -104,7 +105,8 @@ class Unsynced:
         self._made[segment] = self.renames
 
     def is_named(self, segment: Segment) -> bool:
-        """Return True if the segment's name survives a power cut."""
+        """Return True if the segment's file name is on the disk, so that it survives a power
+        cut."""
         return self._names_synced >= self._made.get(segment, 1)
 
     def sync_names(self) -> None:
@@ -146,9 +148,9 @@ class Unsynced:
         terms: EpochFileVersion | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
-        """Return the flush of all that is in the log. `terms`: the file of leader epochs, None if
-        the synced one is the newest. `snapshot`: the producer snapshot of a checkpoint, None for a
-        plain flush."""
+        """Return the flush that makes all of the log durable. `terms`: the file of leader epochs,
+        None if the synced one is the newest. `snapshot`: the producer snapshot of a checkpoint,
+        None for a plain flush."""
         active = segments[-1]
         indexes = [segment for segment in self._indexes if segment in segments]
         files = [
@@ -182,8 +184,8 @@ class Unsynced:
         return offset
 
     def done(self, flush: Flush) -> bool:
-        """Note that the flush is done. Return False, and drop its snapshot, if the log was
-        truncated since it began."""
+        """Note that the flush is done. Return False, and drop its producer snapshot, if the log was
+        truncated since the flush began."""
         if flush.names is not None:
             self.names_synced(flush.renames)
         if flush.cuts != self.cuts:

@@ -1,10 +1,10 @@
-"""The owner of a volume, in two files, since one of them may be damaged.
+"""The owner of a volume, stored in two files, since one of them may be damaged.
 
 Called by `LogStore` for `node.broker`. Source: Kafka's meta.properties.
 
-The marker of a clean stop (`.kafka_cleanshutdown`): taken before registering, written last. It
-holds the broker epoch of the lifetime that stopped, which the controller compares with the
-registered one. Source: the protocol's local storage order.
+Also the marker of a clean stop (`.kafka_cleanshutdown`), which is taken before registering and
+written last. It holds the broker epoch of the lifetime that stopped, which the controller compares
+with the registered one. Source: the protocol's local storage order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeRefused:
-    """Why this process must not use the volume. `message`: the reason and what to do, for the
-    user."""
+    """The refusal to use the volume. `message`: the reason and what the user has to do."""
 
     reason: str
     message: str
@@ -37,7 +36,9 @@ def read(disk: Disk, directory: Path) -> Meta | None:
         return None
     meta = next((meta for data in found if (meta := checkpoint_formats.decode_meta(data))), None)
     if meta is None:
-        raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
+        raise StorageError(
+            StorageFault.CORRUPT, path, "it is not a valid meta.properties file of version 1"
+        )
     return meta
 
 

@@ -1,1 +1,1 @@
-"""Committed state: the records, the image that they make, and its invariants."""
+"""The committed state of a cluster: the records, the image that they make, and its invariants."""

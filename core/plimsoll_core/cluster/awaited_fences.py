@@ -1,12 +1,11 @@
-"""Selects the just lost leaders that a Metadata answer waits for, until they are fenced.  Pure.
+"""Selects the leaders just lost for which a Metadata answer waits until they are fenced. Pure.
 
-A leader's process dies, and its clients ask another broker for the leader, within the millisecond:
-before the controller has committed the election.  An answer that names the dead leader again sends
-them back to it, and librdkafka then asks the next time after up to a second.  A follower learns of
-the death when the clients do, by its own connection to the leader; so it waits for the fence a
-moment before it answers, where it would name that leader.  The fence is the last record of a
-leader's loss.  Called by the Metadata handler.
-Source: docs/protocol.md §5.6.
+When a leader's process dies, its clients ask another broker for the leader within a millisecond:
+before the controller has committed the election. An answer that names the dead leader again sends
+them back to it, and librdkafka then asks the next time after up to a second. A follower learns of
+the death when the clients do, by its own connection to the leader; so, if its answer would name
+that leader, it waits for the fence a moment. The fence is the last record of a leader's loss.
+Called by the Metadata handler. Source: docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 
 AWAITED_MS = 500
-"""Longest wait after the loss of a leader, in milliseconds. A proven death is committed within a
-few milliseconds, or tens of them if etcd is busy. A leader that only this follower cannot reach is
-not fenced; after this time answers name it again."""
+"""The longest wait after the loss of a leader, in milliseconds. A proven death is committed within
+a few milliseconds, or tens of them if etcd is busy. A leader that only this follower cannot reach
+is not fenced; after this time answers name it again."""
 
 
 def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozenset[BrokerId]:
@@ -49,6 +48,6 @@ def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]
 
 
 def hosted_count(image: ClusterImage, lost: Iterable[BrokerId]) -> int:
-    """Return the number of partitions with a replica on the brokers in `lost`: these `led_topics`
-    scans."""
+    """Return the number of partitions with a replica on the brokers in `lost`. `led_topics` scans
+    as many partitions."""
     return sum(len(image.hosted.get(broker_id, ())) for broker_id in lost)

@@ -1,7 +1,7 @@
 """The configs that a LogCluster gives its brokers: their types, limits and defaults.
 
 Called when a LogCluster is applied, by brokers that act on the values, and by DescribeConfigs. A
-key is listed here if a broker acts on it. That includes the defaults for configs of topics.
+key is listed here if a broker acts on it, including configs that are defaults of topic configs.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ BROKER_DEFAULTS = {
     "message.max.bytes": "max.message.bytes",
     UNCLEAN_RECOVERY: UNCLEAN_RECOVERY,
 }
-"""Maps each of Kafka's broker configs that is a default for topics to the topic config for which it
-stands in."""
+"""For each of Kafka's broker configs that is a default for topics: the topic config that falls back
+to it."""
 
 _COARSER = (
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.retention.hours", "log.retention.ms", 3_600_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-"""Kafka's names for the same config in a longer unit: (name, name in milliseconds, factor). If both
-are given, the one in milliseconds applies."""
+"""Kafka's names for the same config in a longer unit: (name, name in milliseconds, factor). If a
+user sets both, the one in milliseconds applies."""
 
 
 RETENTION_CHECK = "log.retention.check.interval.ms"
 
 
 def _bytes(name: str, doc: str) -> ConfigKey:
-    """Return a config key for an amount of memory: a number of bytes that is at least 4 MiB, or -1,
-    the default."""
+    """Return a config key for an amount of memory: -1, the default, or at least 4 MiB as a number
+    of bytes."""
     plain = integer(name, -1, -1, INT64_MAX, doc)
     least = 4 * 2**20
 
@@ -277,7 +277,7 @@ OWN_KEYS = {
         ),
     )
 }
-"""The configs of the broker itself, by name. They are no defaults of topic configs."""
+"""The configs of the broker itself, by name. They are not defaults of topic configs."""
 
 OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
 """The default of each of the broker's own configs, as text, by name."""

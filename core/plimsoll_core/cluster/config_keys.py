@@ -1,6 +1,6 @@
 """The types of configs: each parses the text of a value, or rejects it.
 
-Called by `topic_configs` and `cluster_configs`, which hold the keys.
+Called by `topic_configs` and `cluster_configs`, which define the keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ INT64_MAX = 2**63 - 1
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Parse = Callable[[str], int | str | None]
-"""Parses the text of a config: returns its value, or None if the text is invalid."""
+"""The type of a parser: it takes the text of a config, and returns its value, or None if the text
+is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,8 @@ def fixed(name: str, default: str, why: str) -> ConfigKey:
 
 
 def policies(text: str) -> str | None:
-    """Return the parsed `cleanup.policy`: one, both or no policies, or None for any other text. The
-    order has no effect, and is kept: a tool that compares the stored value with its own would
+    """Return the parsed `cleanup.policy`: one, both or no policies. Return None for any other text.
+    The order has no effect, but is kept: a tool that compares the stored value with its own would
     otherwise try to change it again and again."""
     if not text.strip():
         return ""

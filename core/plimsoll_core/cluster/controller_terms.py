@@ -1,5 +1,4 @@
-"""The controller terms of a metadata log, by which a broker's shorter log is recognised as a part
-of it.
+"""The controller terms of a metadata log. They show whether a broker's shorter log is a part of it.
 
 A term's records form one chain, as each append is a compare-and-set on the log that the term has
 read. Two logs of one cluster therefore agree up to an offset if the record before it belongs to the
@@ -15,14 +14,15 @@ from plimsoll_core.cluster.model import ControllerTerm
 from plimsoll_core.ids import MetadataOffset
 
 TERMS_MAX = 1_000
-"""The number of terms that an image keeps. A broker's log that ends in an older term is refused: it
-cannot be told from a log with another history."""
+"""The most terms that an image keeps. A broker's log that ends in an older term is refused, since
+it cannot be distinguished from a log with another history."""
 
 
 class Ancestry(Enum):
-    """The answer to whether a broker's metadata log is a part of the controller's. WITHIN: it is.
-    DIFFERENT: the logs differ. FORGOTTEN: its last term is older than all that the image keeps, so
-    it cannot be told."""
+    """The result of comparing a broker's metadata log with the controller's. WITHIN: the broker's
+    log is a part of the controller's. DIFFERENT: the logs differ. FORGOTTEN: the last term in the
+    broker's log is older than all terms that the image keeps, so that the comparison is
+    impossible."""
 
     WITHIN = "within"
     DIFFERENT = "different"
@@ -42,8 +42,8 @@ def with_term(
 def ancestry(
     terms: tuple[ControllerTerm, ...], offset: MetadataOffset, term_id: str | None
 ) -> Ancestry:
-    """Tell whether a broker's metadata log of `offset` records is a part of a longer one, which has
-    `terms`.
+    """Return whether a broker's metadata log of `offset` records is a part of a longer log, which
+    has `terms`.
 
     `term_id` is the id of the last term in the broker's records. It is empty if none of them has an
     id, and None if the broker's release does not send it; then the broker's log counts as a part.

@@ -1,9 +1,9 @@
-"""Applies a record to an image: the only reader of records, the only maker of images.
+"""Applies records to an image: the only reader of records, the only maker of images.
 
-The controller, every broker, a restart and the simulator all come through `apply`, so equal logs
-give equal images.  Each application costs what the record touches, never the size of the cluster.
-A record that contradicts the image is our own bug and fails an assert; nothing here refuses,
-reads a clock, or decides.
+The controller, every broker, a restart and the simulator all call `apply`, so equal logs give equal
+images. Applying a record takes time in proportion to what the record changes, never to the size of
+the cluster. A record that contradicts the image is our own bug and fails an assert; nothing here
+refuses, reads a clock, or decides.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
 
 
 def append(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """Return the image after a record that is about to be written to the log. Writers call this
-    instead of `apply`: it asserts that the finalised metadata version knows the record."""
+    """Return the image after a record that is about to be written to the log. The controller calls
+    this instead of `apply`: it asserts that the finalised metadata version knows the record."""
     newer = newer_than(record, image.metadata_version)
     assert newer is None, newer
     return apply(image, record)
@@ -153,7 +153,8 @@ def _with_broker(
     image: ClusterImage, broker_id: BrokerId, broker_epoch: BrokerEpoch, **changes: Any
 ) -> ClusterImage:
     broker = image.brokers[broker_id]
-    assert broker.broker_epoch == broker_epoch, "a record about another lifetime of this broker"
+    assert broker.broker_epoch == broker_epoch, "the record is about another lifetime of this "
+    "broker"
     return replace(image, brokers=image.brokers.set(broker_id, replace(broker, **changes)))
 
 
@@ -344,7 +345,7 @@ def _rebalance_moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -
     total, replicas = row.total, row.replicas
     for move in record.moves:
         known = moves.get(move.number)
-        assert known is None or known.key == move.key, "a number stays with its partition"
+        assert known is None or known.key == move.key, "a move keeps its partition"
         moves[move.number] = move
         total += known is None
         replicas += len(move.adding) - (0 if known is None else len(known.adding))
@@ -409,7 +410,7 @@ def _reassignment_forgotten(image: ClusterImage, record: r.ReassignmentForgotten
 
 
 def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> ClusterImage:
-    assert record.bytes_per_second > 0, "moves may be slow, but they go on"
+    assert record.bytes_per_second > 0, "a limit of copies is above 0"
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
 
 
@@ -435,7 +436,7 @@ def _restart_ended(image: ClusterImage, record: r.RestartEnded) -> ClusterImage:
 
 
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
-    assert record.end_offset <= image.next_offset, "a snapshot of the future"
+    assert record.end_offset <= image.next_offset, "a snapshot ends at or before the next offset"
     return image
 
 

@@ -40,8 +40,8 @@ from plimsoll_core.security.state import NOTHING
 
 
 class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The moves of a Rebalance that are not done, as stored. `active` holds the numbers of the
-    moves that run now."""
+    """The moves of a Rebalance that are not done, as a snapshot stores them. `active`: the numbers
+    of the moves that run now."""
 
     uid: str
     moves: tuple[RebalanceMove, ...]
@@ -49,15 +49,15 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The format of a snapshot, decoded first: it tells whether this software can decode the
-    snapshot."""
+    """The format number of a snapshot. It is decoded first, to decide whether this software can
+    decode the rest."""
 
     format: int
 
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A snapshot of an image, as its JSON is laid out. Derived values (`topic_ids`, the indexes)
-    are not stored."""
+    """A snapshot of an image, with the fields of its JSON. Derived values (`topic_ids`, the
+    indexes) are not stored."""
 
     format: Annotated[int, Meta(ge=1)]
     cluster_id: UUID

@@ -1,7 +1,8 @@
 """Updates the indexes of an image over its partitions, so that no decision has to scan all
 partitions.
 
-Called by `image.apply` with what one record changed, and once for a whole snapshot; stored nowhere.
+Called by `image.apply` with the changes of one record, and once after a snapshot is decoded. The
+indexes are not stored.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) ->
 def all_behind(
     topics: Mapping[TopicId, Topic], partitions: Iterable[Partition]
 ) -> Map[TopicId, int]:
-    """Compute `ClusterImage.min_isr_behind` from scratch: per topic, the number of partitions with
-    a min ISR other than the topic's. A topic without such partitions has no entry."""
+    """Compute `ClusterImage.min_isr_behind` from scratch: for each topic, the number of partitions
+    with a min ISR other than the topic's. A topic without such partitions has no entry."""
     wanted = {topic_id: topic.min_isr for topic_id, topic in topics.items()}
     return Map(
         Counter(p.topic_id for p in partitions if p.min_isr != wanted.get(p.topic_id, p.min_isr))

@@ -1,7 +1,7 @@
 """The invariants of every committed image, named like the protocol's safety predicates.
 
-Called by tests and the simulator after each record, and never in production.  Each predicate
-yields a sentence per violation.  Predicates that need logs or clients are the simulator's.
+Called by tests and the simulator after each record, and never in production. Each predicate yields
+a sentence per violation. Predicates that need logs or clients are in the simulator.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
 
 Full = frozenset[PartitionKey]
 """The partitions that have had at least min ISR members in the ISR since their min ISR was last
-raised. Only for them is it known which replicas hold all acknowledged records."""
+raised. Only for these partitions is it known which replicas hold all acknowledged records."""
 
 
 def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:

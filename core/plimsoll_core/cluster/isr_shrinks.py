@@ -1,8 +1,9 @@
 """Classifies why a replica left an ISR, and whether that was planned. Pure.
 
 Called for metrics: by the operator, which has the committed records, and by brokers, which have the
-images before and after. Records state causes as sentences with numbers; metrics and alerts need a
-small, fixed set of words."""
+images before and after. A record states the cause as a sentence with numbers; metrics and alerts
+need a small, fixed set of words.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class ShrinkCause(Enum):
     ROLL = "roll"
     """A committed grant covers the restart of this broker."""
     REASSIGN = "reassign"
-    """The broker is drained or no member any more, or this partition is moved off it."""
+    """The broker is drained or no longer a member, or this partition is moved off it."""
     LAG = "lag"
     """The replica was behind its leader for longer than replica.lag.time.max.ms."""
     FENCED = "fenced"
@@ -38,8 +39,8 @@ class ShrinkCause(Enum):
 
 PLANNED = frozenset({ShrinkCause.ROLL, ShrinkCause.REASSIGN})
 """The causes that count as planned: a committed restart, drain or move covers them. The removal of
-a pod by the Eviction API may have been requested too (`kubectl drain`), but only the operator can
-tell that."""
+a pod by the Eviction API may be intended too (`kubectl drain`), but only the operator can know
+that."""
 
 _PREFIXES = (
     ("fenced", ShrinkCause.FENCED),
@@ -71,9 +72,10 @@ def covered_by(
     image: ClusterImage, partition: Partition, broker_id: BrokerId
 ) -> ShrinkCause | None:
     """Return ROLL if the broker's restart was granted, REASSIGN if the broker is being removed or
-    the partition moves off it, None if no committed request explains that it left the ISR.
+    the partition moves off it. Return None if no committed request explains why the broker left the
+    ISR.
 
-    That the broker's process ended proves no request: a node under pressure, a preemption, a
+    The end of the broker's process proves no request: a node under pressure, a preemption, a
     liveness probe and a manual kill all send the same SIGTERM.
     """
     covered = covered_as_broker(image, broker_id)
@@ -83,8 +85,8 @@ def covered_by(
 
 
 def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause | None:
-    """Return ROLL if the broker's restart was granted, REASSIGN if it is drained or no member any
-    more, None otherwise. Moves of single partitions are not considered."""
+    """Return ROLL if the broker's restart was granted, REASSIGN if the broker is drained or no
+    longer a member, None otherwise. Moves of single partitions are not considered."""
     if broker_id in image.grants:
         return ShrinkCause.ROLL
     gone = bool(image.members) and broker_id not in image.members

@@ -1,4 +1,5 @@
-"""A broker's endpoints: the peers that each serves, and the requests that they may send there.
+"""A broker's endpoints: the kind of peers that each serves, and the requests that these may send
+there.
 
 Clients use one port and followers another: the fetches of followers, which move high watermarks,
 are served on a port that no client needs. Endpoints are found by name.

@@ -1,8 +1,9 @@
-"""A listener as it is committed: a port that clients connect to, and how they do.
+"""A listener as it is committed: a port for clients, with its TLS and authentication settings.
 
-The controller commits what a LogCluster states (`controller.brokers.declared_listeners`); each
-broker keeps to it at run time, and every connection carries the value of the listener that accepted
-it.  Which endpoints a broker has for which peers, `listener_peers` says.
+The controller commits the listeners that a LogCluster states
+(`controller.brokers.declared_listeners`). Each broker opens and closes its listeners accordingly,
+and every connection has a reference to the listener that accepted it. `listener_peers` assigns a
+broker's endpoints to kinds of peers.
 """
 
 from __future__ import annotations

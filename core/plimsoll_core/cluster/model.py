@@ -1,7 +1,7 @@
-"""The committed state of a cluster, which every decision reads.
+"""The committed state of a cluster, on which every decision is based.
 
 `ClusterImage` is a persistent value: `apply` makes the next one in time proportional to the change,
-and an older one stays valid.  The controller, every broker and the simulator hold the same image,
+and an older one stays valid. The controller, every broker and the simulator hold the same image,
 replayed from the same records.
 """
 
@@ -149,7 +149,7 @@ class TopicObject(_Stored, frozen=True, kw_only=True):
 
 
 class ReassignmentObject(_Stored, frozen=True, kw_only=True):
-    """The Kubernetes object that asks for a reassignment."""
+    """The Kubernetes object that declares a reassignment."""
 
     namespace: str
     name: str
@@ -161,7 +161,7 @@ MovePhase = Literal["Running", "Completed", "Cancelled", "Failed"]
 
 
 class MovedPartitions(_Stored, frozen=True, kw_only=True):
-    """Partitions of one topic, as ranges [first, last], inclusive."""
+    """Some partitions of one topic, as ranges [first, last] of their indexes, both inclusive."""
 
     topic_id: TopicId
     ranges: tuple[tuple[int, int], ...]
@@ -200,13 +200,13 @@ class Reassignment(_Stored, frozen=True, kw_only=True):
     ended_ms: int | None = None
 
     def named(self) -> Iterator[PartitionKey]:
-        """Yield the keys of the partitions that it moves."""
+        """Yield the keys of the partitions that the Reassignment moves."""
         for moved in self.partitions:
             yield from moved.named()
 
 
 class RebalanceObject(_Stored, frozen=True, kw_only=True):
-    """The Kubernetes object that asks for a rebalance."""
+    """The Kubernetes object that declares a rebalance."""
 
     namespace: str
     name: str
@@ -291,9 +291,9 @@ class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingDeletion(_Stored, frozen=True, kw_only=True):
-    """The deletion of a topic after its Topic object is gone: the object went at `since_ms`, and
-    the data is kept until `until_ms`. Both are instants of the API server's clock in
-    milliseconds."""
+    """The deletion of a topic after its Topic object is gone. `since_ms`: the time when the object
+    went. `until_ms`: the time until which the data is kept. Both are times of the API server's
+    clock in milliseconds."""
 
     since_ms: int
     until_ms: int

@@ -43,8 +43,8 @@ class Mover:
 
 
 def mover_name(row: Reassignment | Rebalance) -> str:
-    """Return the name of a Reassignment or Rebalance as `str(Mover)` gives it; the object may have
-    ended."""
+    """Return the name of a Reassignment or Rebalance in the form of `str(Mover)`. The object may
+    have ended."""
     return str(_mover(row, lambda _: False))
 
 

@@ -1,17 +1,18 @@
-"""Selects the fenced brokers that clients still see: those that were fenced a moment ago.  Pure.
+"""Selects the fenced brokers that Metadata answers still list: those that were fenced a moment ago.
+Pure.
 
-A fence and the elections that it causes come in one image. librdkafka (2.16, for one) that finds,
-in one answer, new leaders for its partitions and their old leader missing from the brokers, ends
-the old leader's handle while records still move from there to the new ones; it then often forgets
-the leader, and asks again after up to a second.  An answer of a broker that has not heard of the
-election yet brings the old leader back, and the next one costs another second.  So a broker stays
-in the list for a while after its fence, without any partition.
+A fence and the elections that it causes come in one image. librdkafka (2.16, for one) may find, in
+one answer, new leaders for its partitions and their old leader missing from the brokers. Then it
+ends the old leader's handle while records still move from there to the new ones; it often forgets
+the leader, and asks again after up to a second. An answer of a broker that does not know of the
+election yet brings the old leader back, and the next one costs another second. So a broker stays in
+the list for a while after its fence, without any partition.
 
-One that stopped cleanly does not: it handed its partitions over in earlier images, and every active
-broker applied those before the fence.  No client misses it, and admin clients that ask each listed
-broker would wait for it.  Of one that died it does not matter what it led last: what is taken from
-it comes in several images where it is much.  Called by brokers' views of the image.  Source:
-docs/protocol.md §5.6.
+A broker that stopped cleanly does not stay: its partitions moved to other leaders in earlier
+images, and every active broker applied those before the fence. No client misses it, and admin
+clients that ask each listed broker would wait for it. Of a broker that died it does not matter how
+many partitions it led last, since large elections come in several images. Called by brokers' views
+of the image. Source: docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from plimsoll_core.cluster.model import Broker, ClusterImage
 from plimsoll_core.ids import BrokerId
 
 LISTED_MS = 9_000
-"""How long a fenced broker stays in answers, in milliseconds: Kafka's default of
+"""The time for which a fenced broker stays in answers, in milliseconds: Kafka's default of
 broker.session.timeout.ms, for which Kafka lists a dead broker."""
 
 _NONE: frozenset[BrokerId] = frozenset()
 
 
 class RecentFences:
-    """The brokers that were fenced within the last `LISTED_MS` milliseconds, as one broker saw it
-    in the images that it applied. It lists them in Metadata answers. Fences before the first image
-    are not known."""
+    """The brokers that were fenced within the last `LISTED_MS` milliseconds, as one broker saw in
+    the images that it applied. That broker lists them in Metadata answers. Fences before the first
+    image are not known."""
 
     def __init__(self) -> None:
         self._until_ms: dict[BrokerId, int] = {}
@@ -59,7 +60,8 @@ class RecentFences:
 
 
 def _is_missed(image: ClusterImage, broker: Broker) -> bool:
-    """Return True unless the broker was shutting down and led no partition any more."""
+    """Return False if the broker was shutting down and no longer led any partition; otherwise True,
+    because clients may miss the broker."""
     return not broker.shutting_down or _leads(image, broker.id)
 
 

@@ -41,8 +41,8 @@ TERMS_SINCE = 5
 """The first metadata version in which controller terms have ids."""
 
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
-"""The release that introduced each metadata version. If a release introduced several versions, the
-published release understands the newest of them."""
+"""The release that introduced each metadata version. A published release understands the newest of
+the versions that it introduced."""
 
 Row = dict[int, str]
 """The names of a struct's fields, separated by blanks, by the metadata version that introduced
@@ -189,7 +189,7 @@ def newest_of(release: str) -> int:
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """Return the numbers in a release's name as a tuple, which sorts by age."""
+    """Return the numbers in a release's name as a tuple, by which releases can be sorted by age."""
     return tuple(int(part) for part in release.split(".") if part.isdigit())
 
 
@@ -264,7 +264,7 @@ def _newer_field(value: Any, metadata_version: int) -> str | None:
 
 
 class MetadataTooNew(Exception):
-    """Raised for a record or a snapshot that a newer release wrote and this one does not
+    """Raised for a record or a snapshot that a newer release wrote and this release does not
     understand. Its message is a sentence for the user."""
 
 

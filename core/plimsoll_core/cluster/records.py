@@ -1,11 +1,11 @@
 """The records of the metadata log: every change that can be committed, as readable JSON.
 
-A record states what is true afterwards, and its `cause`.  Partition records are columnar: one
-record for all partitions of a topic that change alike, with ranges of indexes; epochs are stated
-as steps, so that partitions in different terms still share one record.  `image.apply` is the only
-reader.  Kinds and fields are only ever added, each with its row in `record_versions`: what is
-newer than the finalised metadata version is not written, and what a reader does not know it refuses
-(a field that it left out would make its image another one).
+A record states what is true afterwards, and its `cause`. Partition records are columnar: one record
+for all partitions of a topic that change alike, with ranges of indexes; epochs are stated as steps,
+so that partitions in different leader epochs still share one record. `image.apply` is the only
+reader. Kinds and fields are only ever added, each with its row in `record_versions`: a kind or
+field newer than the finalised metadata version is not written. A reader refuses an unknown field,
+since leaving it out would give another image.
 """
 
 from __future__ import annotations
@@ -264,21 +264,22 @@ class ProducerIdsAllocated(_Record, frozen=True, kw_only=True):
 
 
 class ReassignmentNoted(_Record, frozen=True, kw_only=True):
-    """Sets the row of a Reassignment object that is under way or has ended. It replaces the former
-    row."""
+    """Sets the stored state of a Reassignment object that is under way or has ended. It replaces
+    the former state."""
 
     reassignment: Reassignment
 
 
 class ReassignmentForgotten(_Record, frozen=True, kw_only=True):
-    """Removes the row of a Reassignment: its object is gone, and it moves no partition any more."""
+    """Removes the stored state of a Reassignment, because its object is gone and it no longer moves
+    any partition."""
 
     uid: str
 
 
 class RebalanceNoted(_Record, frozen=True, kw_only=True):
-    """Sets the row of a Rebalance object that is about to begin, under way, or ended. It replaces
-    the former row.
+    """Sets the stored state of a Rebalance object that is about to begin, under way, or ended. It
+    replaces the former state.
 
     With the phase Beginning the list of its moves starts empty, and RebalanceMovesAdded records
     fill it. With a final phase the moves that were not done are dropped.
@@ -305,7 +306,8 @@ class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
 
 
 class RebalanceForgotten(_Record, frozen=True, kw_only=True):
-    """Removes the row of a Rebalance: its object is gone, and it moves no partition any more."""
+    """Removes the stored state of a Rebalance, because its object is gone and it no longer moves
+    any partition."""
 
     uid: str
 
@@ -337,8 +339,8 @@ class RestartGranted(_Record, frozen=True, kw_only=True):
 
 
 class RestartEnded(_Record, frozen=True, kw_only=True):
-    """Ends the grant of a broker's restart: the broker is back, or will not come back. `proven` is
-    the pod template revision with which it came back, None otherwise."""
+    """Ends the grant of a broker's restart: the broker is back, or will not come back. `proven`:
+    the pod template revision with which the broker came back, None otherwise."""
 
     broker_id: BrokerId
     proven: str | None = None
@@ -371,14 +373,14 @@ class AclsAdded(_Record, frozen=True, kw_only=True):
 
 
 class AclsRemoved(_Record, frozen=True, kw_only=True):
-    """Takes `owner` from the owners of these ACLs. An ACL without owners is removed."""
+    """Removes `owner` from the owners of these ACLs. An ACL without owners is removed."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
 
 
 class UserDeclared(_Record, frozen=True, kw_only=True):
-    """Sets the row of a user that a User object declares. It replaces the user's former row."""
+    """Sets the entry of a user that a User object declares. It replaces the user's former entry."""
 
     user: DeclaredUser
 
@@ -407,13 +409,13 @@ class ClientAuthoritiesConfigured(_Record, frozen=True, kw_only=True):
 
 class UserCertificatesSet(_Record, frozen=True, kw_only=True):
     """Sets the client certificates by which a user may log in. It replaces the user's former
-    row."""
+    certificates."""
 
     row: UserCertificates
 
 
 class UserCertificatesRemoved(_Record, frozen=True, kw_only=True):
-    """Removes the user's row of client certificates: the user cannot log in by a certificate any
+    """Removes all client certificates of a user: the user cannot log in by a certificate any
     more."""
 
     user: str
@@ -421,7 +423,7 @@ class UserCertificatesRemoved(_Record, frozen=True, kw_only=True):
 
 class QuotasSet(_Record, frozen=True, kw_only=True):
     """Sets all quotas of one entity (user, client id, IP address). It replaces the entity's former
-    row."""
+    quotas."""
 
     row: QuotaRow
 
@@ -449,7 +451,7 @@ class CertificatesAllowed(_Record, frozen=True, kw_only=True):
 
 class SnapshotTaken(_Record, frozen=True, kw_only=True):
     """States that a snapshot of all records before offset `end_offset` is complete. The log's slots
-    with older records may be written again."""
+    with older records may be overwritten."""
 
     end_offset: int
     name: str

@@ -1,8 +1,8 @@
-"""Applies the records about credentials, users, ACLs, quotas and certificates; and their rows in a
-snapshot.
+"""Applies the records about credentials, users, ACLs, quotas and certificates to an image; encodes
+and decodes their entries for a snapshot.
 
-Called by `image.apply` and `image_encoding`.  The index of ACLs is changed by what a record adds
-or takes away.
+Called by `image.apply` and `image_encoding`. The index of ACLs is changed by the ACLs that a record
+adds or removes.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.InsideModeSet: inside_mode_set,
     r.CertificatesAllowed: certificates_allowed,
 }
-"""A part of `image`'s table."""
+"""For each record type about security, the function that applies it: a part of the table in
+`image`."""
 
 
 # --- snapshots -----------------------------------------------------------------------------------

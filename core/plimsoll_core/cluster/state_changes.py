@@ -1,9 +1,9 @@
-"""The state changes that committed metadata requests of replicas: start, close, lead, follow.
+"""The state changes that committed metadata request of replicas: start, close, lead, follow.
 
 A commit of the controller is a request to each replica that gets another role; the epoch that a
-request carries is the partition's leader epoch.  The controller counts what it requests, a broker
-what it receives and completes, by the same words.  Pure.
-Source: the design document V2, "the entire lifecycle of a state change".
+request carries is the partition's leader epoch. The controller counts the changes that it requests,
+a broker those that it receives and completes, in the same words. Pure. Source: the design document
+V2, "the entire lifecycle of a state change".
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class StateChange(NamedTuple):
 
 
 class ReachedStage(NamedTuple):
-    """A state change and the stage that it has reached (requested, received, completed), for the
-    log and for metrics. `controller_epoch` is that of the controller that requested the change, or
-    of a later one."""
+    """A state change, and the stage that it has reached (requested, received, completed), for the
+    log and for metrics. `controller_epoch`: the epoch of the controller that requested the change,
+    or of a later one."""
 
     stage: Stage
     change: StateChange
@@ -112,7 +112,7 @@ def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[Partition
 
 
 def fields(told: ReachedStage) -> dict[str, object]:
-    """Return the parts of `sentence` as fields of a structured log line."""
+    """Return the parts of `sentence` as the fields of a structured log line."""
     change = told.change
     return {
         "stateChange": change.kind,

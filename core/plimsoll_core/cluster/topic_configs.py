@@ -3,10 +3,10 @@
 Called when a topic is created or declared, by brokers that act on the values, and by
 DescribeConfigs. A key is listed here if the broker acts on it, or if Kafka knows it and only
 Kafka's default is accepted, so that clients may state the default. `min.insync.replicas` is not
-among them: it lives in the partition, where a leader's proposals are checked against it; clients
+listed: it is a field of the partition, where a leader's proposals are checked against it. Clients
 may give it as a config, which `split_min_isr` turns into the field; a topic's configs then name it
-too, so that it can be told from the cluster's default. `canonical` knows older names of what stands
-here, and the spelling that is kept.
+too, so that it can be distinguished from the cluster's default. `canonical` replaces older names of
+the configs in the table, and spells values as they are stored.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def client_configs(
     size = kept.get(SEGMENT_BYTES)
     new = size is not None and size != (before or {}).get(SEGMENT_BYTES)
     if new and integer_of(kept, SEGMENT_BYTES) < CLIENT_SEGMENT_BYTES_MIN:
-        return invalid(f"{SEGMENT_BYTES} must be at least {CLIENT_SEGMENT_BYTES_MIN} here.")
+        return invalid(f"{SEGMENT_BYTES} must be at least {CLIENT_SEGMENT_BYTES_MIN} for clients.")
     return ClientConfigs(kept if min_isr is None else {**kept, MIN_ISR: str(min_isr)}, min_isr)
 
 
@@ -302,8 +302,8 @@ def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
 
 
 def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> UncleanRecovery:
-    """Return the unclean recovery strategy in a topic's configs, or `default`, the cluster's, if
-    they do not set one."""
+    """Return the unclean recovery strategy in a topic's configs. Return `default`, the cluster's
+    strategy, if the configs do not set one."""
     match configs.get(UNCLEAN_RECOVERY, default):
         case "Manual":
             return "Manual"

@@ -1,8 +1,8 @@
 """Legal topic names, and the names of the brokers' internal topics.
 
-Called by the controller for new and changed topics, and by brokers: they tell a client at once that
-a name is invalid, and mark the internal topics.  No client and no object may have an internal
-topic.  Sources: Kafka's `Topic.validate` and `org.apache.kafka.common.internals`.
+Called by the controller for new and changed topics, and by brokers, which refuse invalid names at
+once and mark the internal topics. Clients and objects cannot create an internal topic. Sources:
+Kafka's `Topic.validate` and `org.apache.kafka.common.internals`.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GROUP_MAX = 64
-"""Most segments that are merged into one at a time: their files are swapped in one turn of the
+"""The most segments that are merged into one at a time: their files are swapped in one turn of the
 event loop."""
 OFFSETS_MAX = 2**31 - 1
-"""Greatest distance of a record from its segment's base offset: the index stores it in four
+"""The greatest distance of a record from its segment's base offset: the index stores it in four
 bytes."""
 
 
@@ -35,8 +35,8 @@ class SealedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """A topic's configs on compaction. `lag_max_ms`: None if no record has to be cleaned for its
-    age."""
+    """A topic's configs on compaction. `lag_max_ms`: None if records need not be cleaned because of
+    their age."""
 
     dirty_ratio_min: float = 0.5
     lag_min_ms: int = 0
@@ -45,10 +45,10 @@ class CompactionLimits:
 
 
 class CleaningPlan(NamedTuple):
-    """What one round of cleaning does to a log: it cleans offsets [first_dirty, end), and rewrites
-    earlier segments without the records that those supersede. `dirty_bytes`: bytes never cleaned
-    before; `dirty_ratio`: their part of all bytes to read; `overdue`: True if a record has waited
-    longer than max.compaction.lag.ms."""
+    """The plan of one round of cleaning: clean the offsets [first_dirty, end), and rewrite earlier
+    segments without the records that these supersede. `dirty_bytes`: bytes never cleaned before;
+    `dirty_ratio`: their share of all bytes to read; `overdue`: True if a record has waited longer
+    than max.compaction.lag.ms."""
 
     first_dirty: int
     end: int
@@ -64,12 +64,10 @@ def plan(
     limits: CompactionLimits,
     now_ms: int | None,
 ) -> CleaningPlan | None:
-    """Return how far the log should be cleaned now, or None if it need not be cleaned.
-
+    """Return the plan of the next round for a log, or None if the log need not be cleaned now.
     `segments`: the sealed ones, oldest first. `first_dirty`: the end of the part cleaned before.
     `stable_end`: every record below it is committed (with transactions, also decided) and on disk.
-    `now_ms`: None if the wall clock is not trusted; then no record counts as old.
-    """
+    `now_ms`: None if the wall clock is not trusted; then no record counts as old."""
     dirty: list[SealedSegment] = []
     for segment in segments:
         if segment.end_offset <= first_dirty:
@@ -99,8 +97,9 @@ def _too_young(segment: SealedSegment, lag_min_ms: int, now_ms: int | None) -> b
 
 
 def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
-    """Return a sort key for logs to clean: the greatest first. Internal topics come first, since a
-    coordinator loads all of them, then overdue logs, then those with the greatest dirty ratio."""
+    """Return a sort key for logs that are due: the log with the greatest key is cleaned first.
+    Internal topics come first, since a coordinator loads all of them, then overdue logs, then those
+    with the greatest dirty ratio."""
     return internal, plan.overdue, plan.dirty_ratio
 
 

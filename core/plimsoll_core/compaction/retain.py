@@ -1,9 +1,9 @@
 """Decides which records and which batches of a log are kept when it is cleaned.
 
-Called by the broker's cleaner for each batch, and for the records of one that may lose tombstones.
-It knows times, no bytes.  A batch that stays keeps its offsets, leader epoch, producer and
-sequence, whatever of its records goes.  Source: Kafka's Cleaner; docs/protocol.md §10.2, with what
-is stricter there.
+Called by the broker's cleaner for each batch, and for the records of a batch that may lose
+tombstones. It handles times and flags, no bytes. A batch that stays keeps its offsets, leader
+epoch, producer and sequence, whichever of its records are removed. Source: Kafka's Cleaner;
+docs/protocol.md §10.2, which lists the stricter rules.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 
 class Horizon(NamedTuple):
-    """When the tombstones of a batch may be removed. `at_ms`: that time; None if the batch has no
-    tombstones, or the wall clock is not trusted. `is_new`: True if this round is the first to find
-    a tombstone in the batch, which must then be rewritten with `at_ms`."""
+    """The time from which the tombstones of a batch may be removed. `at_ms`: that time; None if the
+    batch has no tombstones, or the wall clock is not trusted. `is_new`: True if this round is the
+    first to find a tombstone in the batch, which must then be rewritten with `at_ms`."""
 
     at_ms: int | None
     is_new: bool
@@ -34,21 +34,21 @@ def delete_horizon(
 
 
 def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
-    """Return True if a record stays. Tombstones past their horizon go, and so do records with a
+    """Return True if a record stays. Removed are tombstones past their horizon, and records with a
     later record of the same key in the cleaned part (`superseded`)."""
     return not (superseded or expired_tombstone)
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
-    """Return True if the tombstones of a batch may be removed now. Those with a new horizon stay in
-    this round."""
+    """Return True if the tombstones of a batch may be removed now. Tombstones with a new horizon
+    stay in this round."""
     if horizon.at_ms is None or horizon.is_new or now_ms is None:
         return False
     return now_ms >= horizon.at_ms
 
 
 class EmptyBatch(NamedTuple):
-    """A batch of which cleaning has removed all records. Decides whether its header must stay in
+    """A batch from which cleaning has removed all records. Decides whether its header must stay in
     the log."""
 
     ends_segment: bool

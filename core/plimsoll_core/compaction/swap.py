@@ -29,7 +29,7 @@ _DIGITS = 20
 
 def committed(names: Collection[str]) -> list[int]:
     """Return the base offsets of the cleaned segments with a swap that recovery has to finish:
-    those with a `.log.swap` file. `names`: of the files in a log's directory."""
+    those with a `.log.swap` file. `names`: the names of the files in a log's directory."""
     stems = (name.removesuffix(LOG + SWAP) for name in names if name.endswith(LOG + SWAP))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
     return sorted(base for base in found if base < 2**63)
@@ -46,7 +46,7 @@ class Rest(NamedTuple):
 
 def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
     """Return the remaining steps of an interrupted swap. `end_offset`: the end of the cleaned
-    segment. `names`: of all files in the log's directory."""
+    segment. `names`: the names of all files in the log's directory."""
     stem = f"{base_offset:0{_DIGITS}d}"
     renames = [
         (stem + suffix + CLEANED, stem + suffix)

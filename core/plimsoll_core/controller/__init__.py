@@ -1,5 +1,5 @@
 """The controller's decisions: each takes an image and a request, and returns records.
 
-Callers use `decide.decide`, which calls the module for the request. An image is never changed in
-place.
+Callers use `decide.decide`, which calls the module for the request. Decisions never change an image
+in place.
 """

@@ -1,8 +1,8 @@
-"""Decisions that follow from time alone: expired sessions, overdue recoveries, moves that a restart
-delayed, leaderships to return, a metadata version that every broker understands by now, missing
-replicas of internal topics, min ISRs that have not reached all partitions.
+"""Makes the decisions that follow from time alone: expired sessions, overdue recoveries, moves that
+a restart delayed, leaderships to return, a metadata version that every broker now understands,
+missing replicas of internal topics, min ISRs that have not reached all partitions.
 
-Called for Tick.  Brokers come first: a fence decides which replicas may lead.
+Called for Tick. Brokers come first, since a fence decides which replicas may lead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The deadlines of one shard, in a heap. Reads no clock.
 
-A decision sets and clears deadlines; the shell waits for the earliest and submits an operation for
-each that is due. They are lost with the shard: the next coordinator starts them anew."""
+A decision sets and clears deadlines; the broker's group shard waits for the earliest and submits an
+operation for each that is due. They are lost with the shard: the next coordinator starts them anew.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 _STALE_PARTS = 2
-"""The heap is rebuilt when more than one entry in so many is out of date."""
+"""The heap is rebuilt when more than 1/_STALE_PARTS of its entries are out of date."""
 _SMALL = 64
 
 

@@ -1,7 +1,8 @@
 """Finds the partition of an internal topic that holds a group, by Kafka's rule.
 
-Called by FindCoordinator and by whatever must know whether a group belongs here.  Source: Java's
-`String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md §5.8.
+Called by FindCoordinator, and by code that must know whether a group belongs to this broker.
+Source: Java's `String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md
+§5.8.
 """
 
 from __future__ import annotations

@@ -50,11 +50,11 @@ class RefusedAsWhole:
 
 
 class Reply(NamedTuple):
-    """An answer to the client's request with `token`: the request being decided, or one parked
-    before."""
+    """An answer to the client's request with `token`: either the request being decided, or one that
+    was parked earlier."""
 
     token: object
-    """Identifies the request to the shell. Rules only store, compare and return it."""
+    """Identifies the request to the group shard. Rules only store, compare and return it."""
     answer: object
     """A value of the operation's own answer type, or `RefusedAsWhole`."""
 
@@ -83,8 +83,8 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
     append or the wait fails, each is sent with the error code instead."""
 
     then: Callable[[Code], OperationT] | None = None
-    """Builds the operation that the shell submits once it knows whether `records` are committed.
-    The code is NONE if they are; after an error they may or may not be committed."""
+    """Builds the operation that the group shard submits once it knows whether `records` are
+    committed. The code is NONE if they are; after an error they may or may not be committed."""
 
     parked: bool = False
     """True if a later operation answers the present request: its token is kept in soft state."""

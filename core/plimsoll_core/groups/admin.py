@@ -1,6 +1,6 @@
-"""DescribeGroups, ListGroups, DeleteGroups: what tools see and do.
+"""DescribeGroups, ListGroups, DeleteGroups: the requests by which tools inspect and delete groups.
 
-Called by `groups.step`.  Source: KIP-518, KIP-848 (types), KIP-1043 (missing groups);
+Called by `groups.step`. Source: KIP-518, KIP-848 (types), KIP-1043 (missing groups);
 docs/protocol.md §5.8.
 """
 
@@ -37,9 +37,9 @@ from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn, SoftState
 
 CLASSIC = "classic"
-"""The type of every group that there is, as tools spell it."""
+"""The type of all groups, as tools spell it."""
 OFFSETS_AT_ONCE = 500
-"""Most tombstones of one operation; a larger group is deleted by several requests."""
+"""The most tombstones of one operation; a larger group is deleted by several requests."""
 
 
 _STATES = {
@@ -51,15 +51,16 @@ _STATES = {
 
 
 UNLOADED = "Unknown"
-"""The state of groups that were not loaded for lack of room; Kafka's word for a state that a client
-does not know."""
+"""The state shown for groups that were not loaded for lack of memory; Kafka's word for a state that
+a client does not know."""
 STATES = tuple(_STATES.values())
 """The states in the order of a group's life."""
 
 
 def state_of(turn: GroupTurn, group_id: str) -> str:
     """Return the name of a group's state as Kafka's tools show it, such as `Stable`. A group that
-    was loaded and not used since is not built in memory for this: a shard may hold thousands."""
+    was loaded and not used since is not built in memory for this, since a shard may hold
+    thousands."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return _STATES[type(group.phase)]
@@ -146,7 +147,9 @@ def delete_group(
     if group is None:
         return no_such_group(op.group_id, token)
     if not is_empty(turn, op.group_id):
-        message = f"Group {op.group_id} has members; stop them first."
+        message = (
+            f"Group {op.group_id} has members. Stop its consumers first, then repeat the request."
+        )
         return refuse(op.group_id, token, Code.NON_EMPTY_GROUP, message)
     return _tombstones(group, token)
 
@@ -154,8 +157,8 @@ def delete_group(
 def delete_unloaded(
     turn: GroupTurn, op: DeleteUnloaded, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete an unloaded group by the records of it that were read into memory; answer that no such
-    group exists if there are none."""
+    """Delete an unloaded group by those of its records that were read into memory. If there are
+    none, answer that the group does not exist."""
     group = turn.state.groups.get(op.group_id)
     return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
 

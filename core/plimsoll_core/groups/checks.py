@@ -1,4 +1,4 @@
-"""Checks that several operations begin with: the group's name, and the number of groups."""
+"""Checks with which several group operations begin: the group's name, and the number of groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
     commits of simple consumers as in Kafka."""
     if len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
         return None
-    message = f"A group id has {GROUP_ID_BYTES_MAX} bytes at most; set a shorter group.id."
+    message = f"A group id may have at most {GROUP_ID_BYTES_MAX} bytes: set a shorter group.id."
     return RefusedAsWhole(Code.INVALID_GROUP_ID, message)
 
 
@@ -23,17 +23,17 @@ def check_named(group_id: str) -> RefusedAsWhole | None:
     """Return a refusal if the group id is empty or too long, otherwise None."""
     if group_id:
         return check_group_id(group_id)
-    return RefusedAsWhole(Code.INVALID_GROUP_ID, "A group with members needs a name: its group.id.")
+    return RefusedAsWhole(Code.INVALID_GROUP_ID, "The group id is empty: set group.id.")
 
 
 def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
-    """Return the outcome that answers an admin request for a group that does not exist."""
+    """Return the outcome that refuses an admin request for a group that does not exist."""
     message = f"Group {group_id} not found."
     return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 
 
 def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
-    """Return the principal that the group is charged to, or `asks` if the group has no owner
+    """Return the principal to which the group is charged. Return `asks` if the group has no owner
     yet."""
     durable, expected = turn.state.groups.get(group_id), turn.soft.classic.get(group_id)
     if durable is not None and durable.owner:
@@ -51,15 +51,16 @@ def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
         return None
     message = (
         f"The memory of this coordinator's groups is used up, and {group_id} is not loaded: delete "
-        "groups that are not used any more (DeleteGroups), this one too if need be, or give the "
+        "groups that are not used any more (DeleteGroups), even this group if necessary, or give "
+        "the "
         "broker more memory."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 
 
 def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
-    """Return True if the group exists, or if `owner` may have one more group in this shard. A
-    refusal is counted."""
+    """Return True if the group exists, or if `owner` may have one more group in this shard. Count a
+    refusal."""
     groups = turn.state.memory.groups
     if group_id in turn.state.groups or groups.admits(owner, 1):
         return True

@@ -27,8 +27,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def _seat(member: StoredMember) -> str:
-    """Return what identifies a member across the records of one generation: the instance of a
-    static member, which may get another id, or the member id."""
+    """Return the text that identifies a member across the records of one generation: the instance
+    id of a static member, since its member id may change, else the member id."""
     return member.group_instance_id or member.member_id
 
 
@@ -74,8 +74,8 @@ class GroupLog:
 
 
 class ToldGenerations:
-    """Checks that members hear only the assignments that their leader sent: compares all successful
-    answers to SyncGroup, of all coordinators that a group had."""
+    """Checks that members receive only the assignments that their leader sent. Compares all
+    successful answers to SyncGroup, of all coordinators that a group had."""
 
     def __init__(self) -> None:
         # Assignments that a leader sent and that were accepted, and those that members heard, each
@@ -84,7 +84,7 @@ class ToldGenerations:
         self._told: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def sent(self, group_id: str, generation: int, assignments: dict[str, bytes]) -> Iterator[str]:
-        """Note the assignments, by member id, of a leader that was told they are accepted. Yield
+        """Record a leader's assignments, by member id, that a coordinator accepted. Yield
         violations."""
         key = (group_id, generation)
         before = self._sent.setdefault(key, assignments)
@@ -93,7 +93,7 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
-        """Note the assignment `part` that a member received in a generation. Yield violations."""
+        """Record the assignment `part` that a member received in a generation. Yield violations."""
         key = (group_id, generation)
         before = self._told.setdefault(key, {}).setdefault(member, part)
         if before != part:

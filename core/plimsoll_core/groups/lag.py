@@ -1,9 +1,9 @@
-"""Consumer lag: a group's distance from the ends of the logs it reads, in records and in time.
+"""Consumer lag: a group's distance from the ends of the logs that it reads, in records and in time.
 
 Also measures for how long a group's committed offsets have not changed, and selects the groups to
 show. Called by the broker's `coordinator.group_measures`, which samples committed offsets and log
-ends every few seconds. No records are read: a record's age is counted from when the log end was
-first seen after it, by the coordinator's clock. So every age is a lower bound.
+ends every few seconds. No records are read: a record's age is counted from the time when the
+coordinator's clock first saw a log end after it. So every age is a lower bound.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import NamedTuple
 from plimsoll_core.groups.state import CommittedOffset
 
 SAMPLES_MAX = 24
-"""Bound on the samples of one partition: new ones as taken, older ones further and further
-apart."""
+"""The most samples of one partition: recent ones as taken, older ones with growing distances."""
 
 
 class EndHistory:
@@ -33,8 +32,8 @@ class EndHistory:
         self._times_ms = array("q")
 
     def note(self, end: int, now_ms: int) -> None:
-        """Note the log end as of `now_ms`. If it went back (an unclean election), earlier samples
-        are dropped."""
+        """Record the log end as of `now_ms`. If the log end went back (an unclean election), drop
+        earlier samples."""
         if self._ends and end <= self._ends[-1]:
             if end == self._ends[-1]:
                 return
@@ -46,7 +45,7 @@ class EndHistory:
             del self._ends[at], self._times_ms[at]
 
     def _least_missed(self, now_ms: int) -> int:
-        """Return the index of the sample to remove: the one without which ages are understated
+        """Return the index of the sample that is removed next. Without it, ages are understated
         least."""
         times = self._times_ms
 
@@ -57,23 +56,24 @@ class EndHistory:
 
     @property
     def end(self) -> int | None:
-        """Return the log end noted last, or None if none was noted."""
+        """Return the log end that was recorded last, or None if there is none."""
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:
-        """Return the time since when the log is known to have a record at or after `position`, or
-        None if it has none."""
+        """Return the time since when the log is known to have a record at or after `position`.
+        Return None if it has none."""
         at = bisect_right(self._ends, position)
         return self._times_ms[at] if at < len(self._ends) else None
 
 
 class TopicLag(NamedTuple):
-    """One group's lag on one topic, over the partitions for which it has committed.
+    """One group's lag on one topic, over the partitions for which it has committed offsets.
 
     `records`: the sum of log ends minus committed offsets. `behind_ms`: a lower bound on the age of
     its oldest unread record; 0 if it has read everything. `position`: the sum of its committed
-    offsets, which shows whether it moves. `stuck_ms`: a lower bound on how long the partition that
-    has stood still longest has done so."""
+    offsets, which shows progress. `stuck_ms`: a lower bound on the time for which the partition
+    that is longest without progress has had none.
+    """
 
     records: int
     group_id: str
@@ -92,8 +92,8 @@ class GroupPartition(NamedTuple):
 
 
 class StandingPartitions:
-    """Remembers, for each partition that a group is behind on, since when its committed offset has
-    not changed, by the coordinator's clock. At most `most` partitions are tracked: those asked for
+    """Remembers, for each partition in which a group is behind, since when its committed offset has
+    not changed, by the coordinator's clock. At most `most` partitions are tracked: those that come
     first in a pass over all groups."""
 
     def __init__(self, most: int) -> None:
@@ -115,16 +115,17 @@ class StandingPartitions:
         return seen[1]
 
     def looked(self) -> None:
-        """End a pass over all groups: forget the partitions that `since_ms` was not called for,
+        """End a pass over all groups: forget the partitions for which `since_ms` was not called,
         since their groups are no longer behind."""
         self._last, self._this = self._this, {}
 
 
 History = Callable[[int, CommittedOffset], EndHistory | None]
-"""Returns the history of a partition's end, found by index and committed offset; None: it is
-unknown."""
+"""The type of a function that returns the known history of a partition's log end, by index and
+committed offset; None if it is unknown."""
 Stood = Callable[[int, CommittedOffset], int | None]
-"""Returns since when a lagging partition has had its offset; None: unknown."""
+"""The type of a function that returns the time since when a lagging partition has had its committed
+offset; None if it is unknown."""
 
 
 def topic_lag(
@@ -161,8 +162,8 @@ def topic_lag(
 
 
 class FurthestBehind:
-    """Selects the `most` lags with the most records, for the metrics; ties go by name. `left_out`:
-    the number of lags that were added and not selected."""
+    """Selects the `most` largest lags, by number of records, for the metrics; ties are ordered by
+    name. `left_out`: the number of lags that were added and not selected."""
 
     __slots__ = ("_heap", "_most", "left_out")
 

@@ -1,8 +1,8 @@
-"""A classic group's members and phase, as its coordinator has them in memory.
+"""A classic group's members and phase in its coordinator's memory.
 
-Lost at a failover: a successor makes it anew of the last stored generation (`of_stored`), in which
-a group with members is stable.  `groups.classic` alone changes it, and only in ways that hold
-whether the records of a decision get into the log or not.  Source: Kafka's `ClassicGroup`;
+Lost at a failover: a successor rebuilds the group from the last stored generation (`of_stored`), in
+which a group with members is stable. Only `groups.classic` changes it, and only in ways that are
+right whether the records of a decision get into the log or not. Source: Kafka's `ClassicGroup`;
 docs/protocol.md §5.8.1.
 """
 
@@ -20,8 +20,8 @@ _PROTOCOL_OVERHEAD = 64
 """Approximate bytes of a protocol besides its name and metadata."""
 _RECORD_OVERHEAD = 128
 _MEMBER_OVERHEAD = 32
-"""Bytes of a group's record, and of each member in it, besides names, subscriptions and
-assignments; at least those of Kafka's GroupMetadataValue."""
+"""The bytes of a group's record, and of each member in it, besides names, subscriptions and
+assignments; at least as many as Kafka's GroupMetadataValue takes."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class FirstDelay:
     delay_ms: int
     """Length of the present delay, in milliseconds."""
     left_ms: int
-    """By how much the delay may still be prolonged when it is over, in milliseconds."""
+    """The time in milliseconds by which the delay may still be prolonged when it is over."""
     newcomers: bool = False
     """True if a member joined during the present delay: it is then prolonged."""
 
@@ -118,7 +118,8 @@ class Member:
         return _MEMBER_OVERHEAD + _utf8(names) + subscription + len(self.assignment)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for `protocol`; empty if it does not support it."""
+        """Return the member's metadata for `protocol`. Return empty bytes if the member does not
+        support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
@@ -246,7 +247,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member:
-        """Remove a member. The caller answers its parked requests."""
+        """Remove a member and return it. The caller answers its parked requests."""
         member = self._members.pop(member_id)
         if member.group_instance_id is not None:
             del self._instances[member.group_instance_id]
@@ -259,7 +260,8 @@ class ClassicGroup:
         return member
 
     def rename(self, member_id: str, new_id: str) -> Member:
-        """Give a static member another id; it keeps its place among the members."""
+        """Give a static member another member id, and return it. The member keeps its place in the
+        order."""
         member = self._members[member_id]
         assert member.group_instance_id is not None
         led = self.leader == member_id
@@ -293,7 +295,7 @@ class ClassicGroup:
         member.assignment = assignment
 
     def tell(self, member: Member, protocols: Protocols) -> None:
-        """Set the protocols and metadata that a member sent with JoinGroup."""
+        """Set the protocols and metadata that a member has sent with JoinGroup."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)

@@ -1,5 +1,5 @@
-"""The requests of group members and their answers, and the operations of deadlines. Part of
-`Operation`.
+"""The requests of group members and their answers, and the operations of deadlines. All are parts
+of `Operation`.
 
 Handlers make the requests. `groups.step.due` and the `then` of outcomes make the other operations.
 """
@@ -22,7 +22,7 @@ class JoinGroup:
     """The member's id; empty if it has none."""
     group_instance_id: str | None = None
     new_member_id: str
-    """The id for a member without one, made by the handler and never used before."""
+    """A new id for a member that has none, made by the handler and never used before."""
     client_id: str = ""
     client_host: str = ""
     session_timeout_ms: int
@@ -70,7 +70,7 @@ class MemberIdGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """A client's SyncGroup. Answered by `GroupSynced`."""
+    """A client's SyncGroup. Answered by `GroupSynced`, or refused."""
 
     group_id: str
     member_id: str
@@ -132,7 +132,8 @@ class MembersLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseRequest:
-    """The connection of a parked request was lost. `token`: of that request. Not answered."""
+    """The connection of a parked request was lost. `token`: identifies that request. Not
+    answered."""
 
     group_id: str
     token: object
@@ -186,7 +187,8 @@ class StoreEmptiness:
 
 @dataclass(frozen=True, slots=True)
 class BeginningStored:
-    """The first record of a new group was committed (NONE), or could not be (the error)."""
+    """The first record of a new group was committed (code NONE), or could not be (the error
+    code)."""
 
     group_id: str
     code: Code
@@ -194,8 +196,8 @@ class BeginningStored:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStored:
-    """The record with the leader's assignments was committed (NONE), or could not be (the
-    error)."""
+    """The record with the leader's assignments was committed (code NONE), or could not be (the
+    error code)."""
 
     group_id: str
     generation: int
@@ -204,8 +206,8 @@ class GenerationStored:
 
 @dataclass(frozen=True, slots=True)
 class EmptinessStored:
-    """The record of a group that has become empty was committed (NONE), or could not be (the
-    error)."""
+    """The record of a group that has become empty was committed (code NONE), or could not be (the
+    error code)."""
 
     group_id: str
     code: Code

@@ -1,14 +1,14 @@
-"""The memory of groups on a broker, and the principals that it is charged to.
+"""The memory of groups on a broker, and the principals to which it is charged.
 
 A group belongs to the principal that began it, for as long as it exists: all its offsets, metadata,
 members and assignments are charged to that principal, whichever principal commits or joins later.
-Each of its records names the principal, so that a load counts as before; a group from records
+Each of its records names the principal, so that a load charges the same one; a group from records
 without one (of an older release) has no owner until a principal writes to it.
 
-`GroupMemory` is the budget of all shards of a broker.  Clients' writes are admitted before they are
-made (`admits`); what a log holds is only counted (`ShardMemory.change`), and unloaded again if it
-is too much.  Bytes are estimates from above, measured with CPython 3.11.  Source: docs/security.md,
-"What one principal may hold".
+`GroupMemory` is the budget of all shards of a broker. Clients' writes are admitted before they are
+made (`admits`). The contents of a log are only counted (`ShardMemory.change`), and unloaded again
+if they are too much. Bytes are estimates from above, measured with CPython 3.11. Source:
+docs/security.md, "What one principal may hold".
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ SEAT_BYTES = 3_072
 UNLOADED_BYTES = 320
 """Bytes charged for a group of which only the name is kept."""
 PRINCIPAL_MAX = 255
-"""Characters of a principal that are kept; longer ones with the same beginning share an account."""
+"""The number of characters of a principal's name that are kept. Longer names with the same
+beginning share an account."""
 BYTES_ASSUMED = 2**30 // 8
-"""An eighth of a gibibyte, for a broker without a stated memory."""
+"""The budget in bytes of a broker without a stated memory: an eighth of a gibibyte."""
 _RESERVE_PART = 8
-"""A part of the budget is used for deletions of groups that are not loaded, and for nothing else:
-however full it is, room can be made."""
+"""The divisor of the budget: 1/_RESERVE_PART of it is reserved for deletions of groups that are not
+loaded, so that groups can be deleted however full the budget is."""
 
 
 class GroupMemory:
@@ -67,8 +68,8 @@ class GroupMemory:
         return self.budget - self.pool.capacity
 
     def admits(self, principal: str, size: int) -> bool:
-        """Return True if the principal may hold `size` bytes more. Zero or less is always admitted.
-        A refusal is counted."""
+        """Return True if the principal may hold `size` bytes more. A size of zero or less is always
+        admitted. Count a refusal."""
         if size <= 0 or self.pool.admits(principal, size):
             return True
         self.pool.refused += 1
@@ -80,8 +81,8 @@ class GroupMemory:
 
 
 class ShardMemory:
-    """The part of a broker's group memory that one shard uses, and the shard's numbers of groups
-    and members by principal. `groups.state.apply` and `groups.step` alone write it."""
+    """The part of a broker's group memory that one shard uses, with the shard's numbers of groups
+    and members by principal. Only `groups.state.apply` and `groups.step` write it."""
 
     __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
 
@@ -98,7 +99,7 @@ class ShardMemory:
         return sum(self._held.values())
 
     def change(self, principal: str, by: int) -> None:
-        """Add `by` bytes, which may be negative, to what the principal holds."""
+        """Add `by` bytes, which may be negative, to the bytes that the principal holds."""
         if self._closed or not by:
             return
         if by > 0:
@@ -120,8 +121,8 @@ class ShardMemory:
 
 
 class SeatsCharged(NamedTuple):
-    """What a principal is charged for a group's members in memory, besides the stored generation.
-    `seats`: the number of members and reserved member ids."""
+    """The amount that a principal is charged for a group's members in memory, besides the stored
+    generation. `seats`: the number of members and reserved member ids."""
 
     principal: str
     size_bytes: int

@@ -1,7 +1,8 @@
 """The operations on a shard's groups, and their answers: the input and output of `step`.
 
-Handlers make operations from requests; deadlines and metadata make the others. An operation holds
-the content of the request. A token, passed beside it, identifies the request that is answered.
+Handlers make operations from requests; deadlines and metadata changes make others. An operation
+holds the content of the request. A token, passed beside it, identifies the request that is
+answered.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class CommitOffsets:
     member_id: str = ""
     group_instance_id: str | None = None
     generation: int = -1
-    """The group generation that the member states; -1 if the client is no member."""
+    """The group generation that the member states; -1 if the client is not a member."""
     offsets: tuple[PartitionOffset, ...]
     retention_ms: int | None = None
-    """The retention that the request states for these offsets, in milliseconds; None for the
-    cluster's."""
+    """The retention that the request states for these offsets, in milliseconds; None if the
+    cluster's applies."""
     principal: str = ""
     """The client's principal: the group is charged to the principal that begins it."""
     tells_missing_groups: bool = False
@@ -66,7 +67,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """Results of a commit, in the order of the request."""
+    """The results of a commit, in the order of the request."""
 
     partitions: tuple[PartitionCode, ...]
 
@@ -125,7 +126,7 @@ class DeleteOffsets:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
     """DeleteGroups of one group. Answered by `GroupDeleted`, or by `GroupShrunk`, after which the
-    request must be repeated."""
+    caller must repeat the request."""
 
     group_id: str
 
@@ -133,20 +134,20 @@ class DeleteGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUnloaded:
     """Delete a group that was not loaded for lack of memory, after the keys of its records were
-    read from the log. Members do not prevent it: an unloaded group serves none."""
+    read from the log. Members do not prevent the deletion, since an unloaded group serves none."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """The group and all its offsets were deleted."""
+    """The answer to a deletion: the group and all its offsets were deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupShrunk:
-    """A part of the group's offsets was deleted; the request must be repeated. A group may have
-    more offsets than one operation deletes."""
+    """The answer to a deletion: a part of the group's offsets was deleted, and the request must be
+    repeated. A group may have more offsets than one operation deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +181,10 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """ListGroups, of one shard. Answered by `GroupsListed`.
+    """ListGroups of one shard. Answered by `GroupsListed`.
 
-    `states`, `types`: groups that match, ignoring case; empty for all. `group_ids`: list only those
-    of these groups that still exist; None for all.
+    `states`, `types`: list only groups with one of these, ignoring case; empty for all.
+    `group_ids`: list only those of these groups that still exist; None for all.
     """
 
     states: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets` as values: everything about groups that outlives a broker.
 
-`plimsoll_wire.coordinator_records` gives them Kafka's own bytes, `groups.state.apply` their effect.
-Rules make them; they never change.  Times are the wall clock's, in milliseconds since 1970.
+`plimsoll_wire.coordinator_records` encodes them in Kafka's own bytes, and `groups.state.apply`
+applies them. Rules make them; they never change. Times are the wall clock's, in milliseconds since
+1970.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     partition: int
     offset: int
     leader_epoch: int = -1
-    """The leader epoch of the last consumed record; -1: the client did not say."""
+    """The leader epoch of the last consumed record; -1 if the client did not state it."""
     metadata: str = ""
     commit_ms: int
     expire_ms: int | None = None
-    """Expiry stated by the request's own retention, in milliseconds since 1970; None: the cluster's
-    retention applies."""
+    """The time when the offset expires by the retention of its request, in milliseconds since 1970;
+    None if the cluster's retention applies."""
     topic_id: UUID | None = None
     """Id of the topic; None in a record of an older version."""
     owner: str = ""
-    """The principal that the group is counted to; empty: a record of an older version."""
+    """The principal to which the group is charged; empty in a record of an older version."""
 
 
 class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The tombstone of a committed offset."""
+    """The tombstone of a committed offset: the offset was deleted."""
 
     group_id: str
     topic: str
@@ -40,7 +41,7 @@ class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A member of a classic group, as its last stored generation has it."""
+    """A member of a classic group in the record of a generation."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -63,15 +64,15 @@ class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None
     """The leader's member id; None in an empty group."""
     state_ms: int = -1
-    """When the group entered this state, in milliseconds since 1970; -1 in a record of an older
-    version."""
+    """The time when the group entered this state, in milliseconds since 1970; -1 in a record of an
+    older version."""
     members: tuple[StoredMember, ...] = ()
     owner: str = ""
-    """The principal that the group is charged to; as in `OffsetCommitted`."""
+    """The principal to which the group is charged; empty in a record of an older version."""
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The tombstone of a classic group."""
+    """The tombstone of a classic group: the group was deleted."""
 
     group_id: str
 

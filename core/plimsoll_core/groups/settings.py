@@ -1,7 +1,7 @@
-"""The limits of groups and offsets, as a cluster's configs state them; in one place.
+"""The limits of groups and offsets, read from a cluster's configs.
 
-`cluster.topic_configs` says which values the configs may have.  Source: Kafka's group coordinator
-configs; docs/protocol.md §5.8.
+`cluster.cluster_configs` defines the values that these configs may have. Source: Kafka's group
+coordinator configs; docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from plimsoll_core.cluster.cluster_configs import own_integer
 
 MINUTE_MS = 60_000
 GROUPS_MAX = 10_000
-"""Bound on the groups of one partition, shared fairly by principals; above it no group is
-created."""
+"""The most groups of one partition, shared fairly by principals. Beyond it no group is created."""
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
-"""The greatest metadata of one member."""
+"""The most bytes of one member's metadata."""
 NAME_BYTES_MAX = 32_767 - 37
-"""Bound on each name that a member gives. A stored string has at most 32,767 bytes, and a member's
-id consists of a name, a dash and 36 characters; requests of flexible versions may hold longer
-names."""
+"""The most bytes of each name that a member gives. A stored string has at most 32,767 bytes, and a
+member's id consists of a name, a dash and 36 characters; requests of flexible versions may hold
+longer names."""
 GROUP_BYTES_MAX = 4 * 2**20
-"""The greatest metadata of all members of a group, in all their protocols;
-`GroupTurn.record_bytes_max` bounds what goes into one record."""
+"""The most bytes of all members' metadata of a group, in all their protocols.
+`GroupTurn.record_bytes_max` bounds the part that goes into one record."""
 SEATS_MAX = 20_000
-"""Bound on the members and reserved member ids of all groups of one partition, shared fairly by
+"""The most members and reserved member ids of all groups of one partition, shared fairly by
 principals."""
 
 
@@ -35,24 +34,24 @@ class GroupSettings:
     """The configs of one broker on groups and offsets; the same for all its shards."""
 
     metadata_bytes_max: int = 4_096
-    """`offset.metadata.max.bytes`."""
+    """`offset.metadata.max.bytes`: the most bytes of metadata in one committed offset."""
     commit_timeout_ms: int = 5_000
     """`offsets.commit.timeout.ms`: the longest wait of a reply for its commit."""
     retention_ms: int = 7 * 24 * 3_600_000
-    """`offsets.retention.minutes`."""
+    """`offsets.retention.minutes`, in ms: how long the offsets of an empty group are kept."""
     retention_check_ms: int = 600_000
     """`offsets.retention.check.interval.ms`: the interval of a group's expiry checks."""
     group_size_max: int = 2_000
-    """`group.max.size`."""
+    """`group.max.size`: the most members of a group."""
     session_timeout_ms_min: int = 6_000
-    """`group.min.session.timeout.ms`."""
+    """`group.min.session.timeout.ms`: the least session timeout that a member may state."""
     session_timeout_ms_max: int = 1_800_000
-    """`group.max.session.timeout.ms`."""
+    """`group.max.session.timeout.ms`: the greatest session timeout that a member may state."""
     initial_rebalance_delay_ms: int = 3_000
     """`group.initial.rebalance.delay.ms`: how long a new group waits for more members."""
     lag_series_max: int = 1_000
-    """`group.lag.series.max`: bound on the group-topic pairs with a lag metric; 0: none is
-    measured."""
+    """`group.lag.series.max`: the most pairs of group and topic with a lag metric; 0 to measure
+    none."""
 
     @staticmethod
     def of(configs: Mapping[str, str]) -> GroupSettings:

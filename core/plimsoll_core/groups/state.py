@@ -1,9 +1,9 @@
 """The durable state of the groups of one partition of `__consumer_offsets`.
 
 It equals a replay of that partition's log: `apply` is its only writer, called for each record that
-a decision makes, with the offset it will have, and for each record that a load reads.  It never
-refuses: what is in the log *is* the state.  Decisions only read it.  `turn.SoftState` holds what is
-lost at a failover.
+a decision makes, with the offset that the record will have, and for each record that a load reads.
+`apply` never refuses, since the log's content *is* the state. Decisions only read it.
+`turn.SoftState` holds the state that is lost at a failover.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def has_members(self) -> bool:
-        """True if its last stored generation has members."""
+        """True if the group's last stored generation has members."""
         return self.stored is not None and bool(self.stored.members)
 
     def __eq__(self, other: object) -> bool:
@@ -86,8 +86,8 @@ class Group:
 
 class UnloadedGroup(NamedTuple):
     """A group that is in the log but was removed from memory for lack of room. `size_bytes`: the
-    bytes that it was charged when it was unloaded; `keys_bytes`: of these, without its members and
-    the offsets' metadata."""
+    bytes that the group was charged when it was unloaded; `keys_bytes`: the part of these without
+    its members and the offsets' metadata."""
 
     owner: str
     size_bytes: int
@@ -122,13 +122,14 @@ class GroupsState:
     # --- what is counted, and what there is no room for -----------------------------------------
 
     def grow(self, group: Group, by: int) -> None:
-        """Add `by` bytes, which may be negative, to the group's charged size. For `apply` alone."""
+        """Add `by` bytes, which may be negative, to the group's charged size. Only `apply` may call
+        it."""
         group.size_bytes += by
         self.memory.change(group.owner, by)
 
     def adopt(self, group: Group, owner: str) -> None:
-        """Make the principal the owner of a group without one: it is charged from now on. For
-        `apply` alone."""
+        """Make the principal the owner of a group without one, and charge the group to it from now
+        on. Only `apply` may call it."""
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
         group.owner = owner
@@ -136,8 +137,9 @@ class GroupsState:
         self.memory.groups.take(owner, 1)
 
     def is_unloaded(self, group_id: str) -> bool:
-        """Return True if the log may hold the group but its state is not in memory. Then nothing
-        may be answered about it, and nothing but its deletion may be written."""
+        """Return True if the log may hold the group but its state is not in memory. Then no
+        question about the group may be answered, and no record of it but its deletion may be
+        written."""
         if group_id in self.unloaded:
             return True
         return self.more_unloaded and group_id not in self.groups
@@ -160,7 +162,7 @@ class GroupsState:
         self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, keys_bytes))
 
     def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
-        """Remember a group that is in the log and not in memory."""
+        """Remember the id of a group that is in the log and not in memory."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
@@ -176,7 +178,7 @@ class GroupsState:
 
     def forget_unloaded(self) -> None:
         """Forget the ids of all unloaded groups, for lack of memory. From then on any unknown group
-        may be an unloaded one."""
+        counts as possibly unloaded."""
         for group_id in [group_id for group_id in self.unloaded if group_id in self.groups]:
             self.unload(group_id)  # it was being read again
         for one in self.unloaded.values():
@@ -187,30 +189,31 @@ class GroupsState:
             self.unloaded.clear()
 
     def written_to(self, group_id: str | None) -> int:
-        """Return the end offset of the group's last record; None as the id means all groups. Return
-        0 for a group without records. Replies about a group wait until the high watermark reaches
-        this offset."""
+        """Return the end offset of the group's last record, or of all groups' if `group_id` is
+        None; 0 for a group without records. Replies about a group wait until the high watermark
+        reaches this offset."""
         if group_id is None:
             return self.end
         group = self.groups.get(group_id)
         return self._gone.get(group_id, 0) if group is None else group.written_to
 
     def begins(self, group: Group) -> None:
-        """Add a group that has got its first record. For `apply` alone."""
+        """Add a group that has got its first record. Only `apply` may call it."""
         self.groups[group.group_id] = group
         self._gone.pop(group.group_id, None)
         self.memory.change(group.owner, group.size_bytes)
         self.memory.groups.take(group.owner, 1)
 
     def ends(self, group: Group) -> None:
-        """Remove a group that has no stored generation and no offset left. For `apply` alone."""
+        """Remove a group that has no stored generation and no offset left. Only `apply` may call
+        it."""
         del self.groups[group.group_id]
         self._gone[group.group_id] = group.written_to
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
-        """Note the high watermark: the end offsets of deleted groups at or below it are forgotten,
+        """Take the new high watermark. Forget the end offsets of deleted groups at or below it,
         since replies about those groups need not wait any more."""
         if self._gone:
             self._gone = {g: end for g, end in self._gone.items() if end > high_watermark}
@@ -253,7 +256,8 @@ def skip(state: GroupsState, offset: int) -> None:
 
 
 def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
-    """Return the group, created if it does not exist. `owner`: becomes its owner if it has none."""
+    """Return the group; create it if it does not exist. `owner`: becomes the group's owner if it
+    has none."""
     group = state.groups.get(group_id)
     if group is None:
         group = Group(group_id)

@@ -1,8 +1,8 @@
-"""The only switch over what may happen to groups: an operation in, an `CoordinatorOutcome` out.
+"""The only switch over the operations on groups: an operation in, a `CoordinatorOutcome` out.
 
-Called by the broker's group shard, by the simulator through it, and by tests.  It decides nothing
-itself.  Nothing durable changes here: the shell appends the outcome's records and has `apply`
-carry them out.
+Called by the broker's group shard, by the simulator through it, and by tests. It decides nothing
+itself and changes nothing durable: the shard appends the outcome's records and has `apply` apply
+them.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
 
 
 _OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o.DeleteOffsets)
-"""Operations for which Kafka refuses an empty group id."""
+"""The operations for which Kafka refuses an empty group id."""
 
 
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
-    """Decide one operation and return its outcome. `token`: of the client's request; None if no
-    client waits."""
+    """Decide one operation and return its outcome. `token`: identifies the client's request; None
+    if no client waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     if isinstance(op, o.ListGroups | o.DeleteUnloaded):
@@ -87,8 +87,8 @@ def _decided(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
 
 
 def _charge_seats(turn: GroupTurn, group_id: str) -> None:
-    """Update what the group's owner is charged for its members in memory, after an operation has
-    changed them."""
+    """After an operation has changed a group's members in memory, update the amount that its owner
+    is charged for them."""
     memory, charged = turn.state.memory, turn.soft.charged
     group, durable = turn.soft.classic.get(group_id), turn.state.groups.get(group_id)
     before = charged.pop(group_id, None)
@@ -107,7 +107,8 @@ def _charge_seats(turn: GroupTurn, group_id: str) -> None:
 
 
 def due(key: DeadlineKey) -> o.Operation:
-    """Return the operation to submit for a deadline that has passed."""
+    """Return the operation that the shard must submit when the deadline with this key has
+    passed."""
     match key:
         case ExpiryDue(group_id):
             return o.ExpireOffsets(group_id=group_id)

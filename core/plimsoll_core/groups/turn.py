@@ -1,9 +1,9 @@
 """The inputs of each decision about groups: one shard's state, the time and the cluster.
 
-`groups.step` makes a `GroupTurn` for each operation and hands it to the rules.  Rules read `state`
-and may write `soft`.  `SoftState` is lost at a failover: a successor begins with an empty one and
-sets every deadline again.  Decisions write it in ways that hold whether or not their records reach
-the log (`CoordinatorOutcome`).
+`groups.step` passes a `GroupTurn` for each operation to the rules. Rules read `state` and may write
+`soft`. `SoftState` is lost at a failover: a successor begins with an empty one and sets every
+deadline again. Decisions write it in ways that are right whether or not their records reach the log
+(`CoordinatorOutcome`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ DeadlineKey = (
 
 
 class SoftState:
-    """The state of one shard's groups that is not in the log and ends with this coordinator."""
+    """The state of one shard's groups that is not in the log. It is lost when this coordinator
+    ends."""
 
     __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
 
@@ -68,8 +69,8 @@ class GroupTurn:
     image: ClusterImage
     """The newest metadata that the broker has applied."""
     image_is_fresh: bool
-    """True if `image` holds all that was committed when this shard became active: only then does
-    a topic that it does not know not exist."""
+    """True if `image` has all metadata that were committed when this shard became active. Only then
+    does a topic that is missing from `image` not exist."""
     now_ms: int
     """Monotonic time in milliseconds, for deadlines."""
     wall_ms: int
@@ -77,7 +78,7 @@ class GroupTurn:
     believed_ms: int | None
     """`wall_ms` for decisions about age; None while the wall clock is not trusted."""
     record_bytes_max: int = 2**20
-    """The greatest size of a record, key and value together, in bytes."""
+    """The most bytes of a record, key and value together."""
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Return True if the broker's newest metadata contain the partition."""

@@ -6,5 +6,5 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all messages. An encoded message carries its type's name, so that a union can be
+    """The base of all messages. An encoded message carries its type's name, so that a union can be
     decoded."""

@@ -1,10 +1,10 @@
-"""Requests about brokers: members, removals, restarts, listeners, and mTLS inside a cluster; and a
+"""Requests about brokers (members, removals, restarts, listeners, TLS between brokers), and a
 broker's report of itself in each heartbeat.
 
 The report (`BrokerFigures`) is for the LogBroker that people read, and the answer brings the
-settings of the LogCluster.  Only three decisions depend on the report: closing the inside
+settings of the LogCluster. Only three decisions depend on the report: requiring TLS between brokers
 (`inside`), how many partitions may be created (`controller.topics.topic_creation`), and leadership
-while a disk is nearly full (`controller.partitions.failed_disks`).  A broker of an earlier release
+while a disk is nearly full (`controller.partitions.failed_disks`). A broker of an earlier release
 reports nothing.
 """
 
@@ -54,8 +54,8 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The level and format of a broker's log lines; an empty value stands for that of its start.
-    `level`: a name of Python's `logging`; `format`: `Text` or `Json`."""
+    """The level and format of a broker's log lines. An empty value stands for the broker's value at
+    its start. `level`: a name of Python's `logging`; `format`: `Text` or `Json`."""
 
     level: str = ""
     format: str = ""
@@ -73,23 +73,22 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetLeaving(Message, frozen=True, kw_only=True):
-    """Set the list of all brokers that are to be removed; they get no new replicas."""
+    """Set the list of all brokers that are to be removed. Brokers on the list get no new
+    replicas."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class SettleNewcomers(Message, frozen=True, kw_only=True):
-    """Note that the operator has arranged or declined a rebalance for these new brokers, so that it
-    need not be considered again."""
+    """Report that the operator has arranged or declined a rebalance for these new brokers, so that
+    the controller need not consider it again."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class UnregisterBroker(Message, frozen=True, kw_only=True):
-    """Remove a broker's registration for good; its id may be registered again.
-
-    `pvc_uid`: the claim of its volume, if the volume is to be deleted too.
-    """
+    """Remove a broker's registration for good. Its id may be registered again. `pvc_uid`: the uid
+    of its volume's claim, if the volume is to be deleted too."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -97,7 +96,7 @@ class UnregisterBroker(Message, frozen=True, kw_only=True):
 
 
 class VolumeGone(Message, frozen=True, kw_only=True):
-    """Note that the claim of a removed broker's volume no longer exists."""
+    """Report that the claim of a removed broker's volume no longer exists."""
 
     pvc_uid: str
 
@@ -106,7 +105,8 @@ MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 
 class RequestRestart(Message, frozen=True, kw_only=True):
-    """Ask for permission to replace this pod of a broker by one of template revision `revision`."""
+    """Ask for permission to replace this pod of a broker by a pod of template revision
+    `revision`."""
 
     broker_id: BrokerId
     pod_uid: str | None = None
@@ -114,8 +114,9 @@ class RequestRestart(Message, frozen=True, kw_only=True):
 
 
 class WithdrawRestart(Message, frozen=True, kw_only=True):
-    """Return a granted permission to restart a broker: its pod runs what is wanted already, and its
-    replacement has not begun. `revision`: the one that permission was given for."""
+    """Return a granted permission to restart a broker, because its pod already runs the wanted
+    revision and its replacement has not begun. `revision`: the revision for which the permission
+    was given."""
 
     broker_id: BrokerId
     pod_uid: str
@@ -133,8 +134,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartAnswer(Message, frozen=True, kw_only=True):
-    """Whether a restart is permitted, by this request or an earlier one. If not, `waits` has the
-    worst of the `total` conditions that it waits for, the worst first."""
+    """The answer to a request for a restart: granted, by this request or an earlier one, or not. If
+    not, `waits` has the worst of the `total` conditions that it waits for, the worst first."""
 
     granted: bool
     total: int = 0
@@ -142,22 +143,22 @@ class RestartAnswer(Message, frozen=True, kw_only=True):
 
 
 class DeclareListeners(Message, frozen=True, kw_only=True):
-    """Declare all listeners of a LogCluster; empty: only the listener of the brokers'
-    configuration."""
+    """Declare all listeners of a LogCluster. If there are none, brokers open only the listener of
+    their configuration."""
 
     listeners: tuple[Listener, ...]
 
 
 class SetInsideMode(Message, frozen=True, kw_only=True):
-    """Set the mode of connections between brokers and controllers, one step towards the one that
-    the LogCluster states."""
+    """Set the TLS mode of connections between brokers and controllers, one step towards the mode
+    that the LogCluster states."""
 
     mode: InsideMode
 
 
 class AllowCertificates(Message, frozen=True, kw_only=True):
-    """Set the fingerprints of the certificates that a broker may present inside the cluster, newest
-    first; empty if the broker is removed."""
+    """Set the fingerprints of the certificates that a broker may present to brokers and
+    controllers, newest first; none if the broker is removed."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]

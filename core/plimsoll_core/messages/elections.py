@@ -1,4 +1,4 @@
-"""Requests for elections and their answers.  Part of `messages.requests`."""
+"""Requests for elections and their answers. `messages.requests` lists them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ ElectionKind = Literal["Preferred", "Unclean"]
 
 
 class ElectLeaders(Message, frozen=True, kw_only=True):
-    """Elect leaders, for a client. Forwarded by a broker.
+    """A client's request to elect leaders, forwarded by a broker.
 
-    `partitions`: None for all that need an election. `needed_only`: omit partitions that need none
-    from the answer. `answered`: results of earlier slices of the same request."""
+    `partitions`: None for all that need an election. `needed_only`: True to omit partitions that
+    need none from the answer. `answered`: results of earlier slices of the same request.
+    """
 
     kind: ElectionKind
     partitions: tuple[PartitionName, ...] | None = None
@@ -60,8 +61,8 @@ class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
 class NameLeaders(Message, frozen=True, kw_only=True):
     """Elect the leaders that a Topic object names for partitions without one.
 
-    Sent at each reconcile of the object. Partitions that need no election are left out of the
-    answer. `answered`: results of earlier slices of the same request.
+    The operator sends this at each reconcile of the object. The answer leaves out partitions that
+    need no election. `answered`: results of earlier slices of the same request.
     """
 
     object: TopicObject

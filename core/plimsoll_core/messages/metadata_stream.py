@@ -15,11 +15,12 @@ from plimsoll_core.messages.base import Message
 
 
 class FetchMetadata(Message, frozen=True, kw_only=True):
-    """Long poll for the metadata records from `offset` on, on the stream connection only. A
-    snapshot comes first if those records are no longer kept.
+    """A long poll for the metadata records from `offset` on, on the stream connection only. The
+    answer begins with a snapshot if those records are no longer kept.
 
-    `nonce`, `term_id`: of the batch before `offset`, and the controller term that wrote it, by
-    which the controller checks that the broker's copy is of this log. `wait_ms_max`: of the poll.
+    `nonce`, `term_id`: the random number of the batch before `offset`, and the controller term that
+    wrote it, by which the controller checks that the broker's copy is of this log. `wait_ms_max`:
+    the longest wait.
     """
 
     cluster_id: UUID

@@ -1,9 +1,9 @@
 """Requests of clients and objects for moves of replicas, and their answers.
 
-Part of `messages.requests`, which lists them among the requests and answers.  A client names
-targets partition by partition and hears about each; an object's moves are taken or refused as a
-whole.  A Rebalance's plan is made outside the controller's turn, since it takes seconds in a large
-cluster; the request commits it, and later ones go on with it at each reconcile.
+`messages.requests` lists them among the requests and answers. A client names targets partition by
+partition and gets a result for each; an object's moves are accepted or refused as a whole. A
+Rebalance's plan is made outside the controller's turn, since it takes seconds in a large cluster.
+The first request commits the plan, and later ones continue it at each reconcile.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one partition. If `code` is 0, `partition_epoch` is that after the change.
-    `reason`: the name of a `Reason`, or ""."""
+    """The result of a move for one partition. If `code` is 0, `partition_epoch` is the one after
+    the change. `reason`: the name of a `Reason`, or empty."""
 
     topic: str
     index: int
@@ -51,10 +51,11 @@ class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterReassignments(Message, frozen=True, kw_only=True):
-    """Move partitions, for a client. Forwarded by a broker.
+    """A client's request to move partitions, forwarded by a broker.
 
-    `forced`: cancel even if the remaining replicas may lack acknowledged records. `answered`:
-    results of earlier turns of the same request."""
+    `forced`: True to cancel even if the remaining replicas may lack acknowledged records.
+    `answered`: results of earlier turns of the same request.
+    """
 
     targets: tuple[PartitionTarget, ...]
     allow_factor_change: bool = True
@@ -101,18 +102,16 @@ class RunReassignment(Message, frozen=True, kw_only=True):
 
 
 class ReassignmentObjectGone(Message, frozen=True, kw_only=True):
-    """A Reassignment object is proven absent: roll back its unfinished moves, then forget it."""
+    """Report that a Reassignment object is proven absent: roll back its unfinished moves, then
+    forget it."""
 
     object: ReassignmentObject
     wall_ms: int = 0
 
 
 class ReassignmentState(Message, frozen=True, kw_only=True):
-    """The progress of a Reassignment. `reason` and `message`: what its moves wait for, empty if
-    nothing.
-
-    `phase`: None if it has not begun, or was forgotten.
-    """
+    """The progress of a Reassignment. `reason` and `message`: the condition that its moves wait
+    for, empty if there is none. `phase`: None if it has not begun, or was forgotten."""
 
     phase: MovePhase | None
     reason: str = ""
@@ -120,7 +119,8 @@ class ReassignmentState(Message, frozen=True, kw_only=True):
 
 
 class LimitMovement(Message, frozen=True, kw_only=True):
-    """Set the default rate limit of a broker for replicas that are moved to it."""
+    """Set the default rate limit, in bytes per second, at which a broker copies replicas that are
+    moved to it."""
 
     bytes_per_second: int
 
@@ -137,8 +137,8 @@ class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """The size in bytes of a partition's log on one broker. `behind`: if that broker leads, the
-    followers that lack records."""
+    """The size in bytes of a partition's log on one broker. `behind`: the followers that lack
+    records, if that broker leads the partition."""
 
     topic_id: UUID
     index: int
@@ -202,18 +202,17 @@ class RunRebalance(Message, frozen=True, kw_only=True):
 
 
 class RebalanceObjectGone(Message, frozen=True, kw_only=True):
-    """A Rebalance object is proven absent: roll back its unfinished moves, then forget it."""
+    """Report that a Rebalance object is proven absent: roll back its unfinished moves, then forget
+    it."""
 
     object: RebalanceObject
     wall_ms: int = 0
 
 
 class RebalanceState(Message, frozen=True, kw_only=True):
-    """The progress of a Rebalance. `reason` and `message`: what it waits for, empty if nothing.
-
-    `phase`: None if it has not begun, or was forgotten. Beginning: its plan is not committed
-    completely; the operator sends it again.
-    """
+    """The progress of a Rebalance. `reason` and `message`: the condition that it waits for, empty
+    if there is none. `phase`: None if it has not begun, or was forgotten; Beginning while its plan
+    is not committed completely, so that the operator sends the plan again."""
 
     phase: RebalancePhase | None
     reason: str = ""

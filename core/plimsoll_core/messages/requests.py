@@ -1,9 +1,9 @@
 """All requests to the controller, as unions, and all its answers.
 
 The same values are `decide`'s input and, between processes, the body of a private request
-(`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-its parts (`brokers`, `elections`, `moves`, `security`, `topics`) and `metadata_stream`. Every
-answer carries the controller's epoch; a broker that has seen a higher one ignores it.
+(`plimsoll_wire.control`). All messages between broker and controller are defined here, in the parts
+(`brokers`, `elections`, `moves`, `security`, `topics`), or in `metadata_stream`. Every answer
+carries the controller's epoch; a broker that has seen a higher one ignores the answer.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from plimsoll_core.messages.topics import TopicObjectGone as TopicObjectGone
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A process's position in the metadata log: it has applied `applied_offset` records, the last
-    of them from the batch with `nonce`, written in the controller term `term_id`. By it the
-    controller notices that the log was restored from an older state."""
+    of them from the batch with `nonce`, written in the controller term `term_id`. From the position
+    the controller detects that the log was restored from an older state."""
 
     applied_offset: MetadataOffset
     nonce: str | None
@@ -112,7 +112,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 
 class IsrMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a proposed ISR. `broker_epoch`: as its fetches state it; None if it has not
+    """A member of a proposed ISR. `broker_epoch`: the epoch in its fetches; None if it has not
     fetched in this leader epoch."""
 
     broker_id: BrokerId
@@ -138,8 +138,8 @@ class AlterPartition(Message, frozen=True, kw_only=True):
 
 
 class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
-    """How complete one replica's log is. `leader_epoch`: the newest that the replica knows;
-    `last_written_epoch`: that of its last record, None if the log is empty."""
+    """A report of how complete one replica's log is. `leader_epoch`: the newest that the replica
+    knows; `last_written_epoch`: that of its last record, None if the log is empty."""
 
     topic_id: UUID
     index: int
@@ -149,8 +149,8 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportReplicaLogs(Message, frozen=True, kw_only=True):
-    """Report the logs of leaderless partitions' replicas, which a recovery compares. Repeated until
-    the partition has a leader."""
+    """Report the logs of replicas of leaderless partitions, which a recovery compares. The broker
+    repeats the report until the partition has a leader."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -188,7 +188,8 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTopics(Message, frozen=True, kw_only=True):
-    """Create topics, for a client. Forwarded by a broker. Such topics have no object."""
+    """A client's request to create topics, forwarded by a broker. These topics have no Topic
+    object."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
@@ -196,7 +197,7 @@ class CreateTopics(Message, frozen=True, kw_only=True):
 
 
 class DeleteTopics(Message, frozen=True, kw_only=True):
-    """Delete topics, by name or id, for a client. Forwarded by a broker."""
+    """A client's request to delete topics by name or id, forwarded by a broker."""
 
     names: tuple[str, ...] = ()
     ids: tuple[UUID, ...] = ()
@@ -231,8 +232,9 @@ class Activated(Message, frozen=True, kw_only=True):
     """A controller's first request to itself, once the first record of its term is committed:
     resume unfinished fencings, shutdowns and elections.
 
-    `cluster_name`: names the cluster when its log is new. `second_opinion`: True if the controller
-    before ended its term because most brokers fell silent at once (`Decision.hand_over`).
+    `cluster_name`: the name to give the cluster when its log is new. `second_opinion`: True if the
+    controller before ended its term because most brokers fell silent at once
+    (`Decision.hand_over`).
     """
 
     cluster_name: str = ""
@@ -246,9 +248,9 @@ class Tick(Message, frozen=True, kw_only=True):
 
 
 class BrokerProvenDead(Message, frozen=True, kw_only=True):
-    """One registered broker process is proven to have ended: its last connection was closed by the
-    peer, and its listener refuses connections or its pod (by uid) is terminated. Fences the broker
-    at once."""
+    """Report that a registered broker process is proven to have ended: its last connection was
+    closed by the peer, and its listener refuses connections or its pod (by uid) is terminated. The
+    controller fences the broker at once."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -300,7 +302,7 @@ Request = (
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """The refusal of a request. `reason`: a `Reason`'s name; `code`: Kafka's error code."""
+    """The refusal of a request. `reason`: the name of a `Reason`; `code`: Kafka's error code."""
 
     reason: str
     code: int
@@ -308,8 +310,8 @@ class Refused(Message, frozen=True, kw_only=True):
 
     @property
     def known_reason(self) -> Reason | None:
-        """Return the reason, for callers that branch on it, or None if a newer release made up the
-        name."""
+        """Return the reason, for callers that branch on it. Return None if the name is of a newer
+        release."""
         return Reason.__members__.get(self.reason)
 
 
@@ -351,8 +353,8 @@ class ProducerIdBlock(Message, frozen=True, kw_only=True):
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one topic; `code` 0 is success. `reason`: the name of a `Reason`, or "".
-    `min_isr`: of a topic that was created, or would be with `validate_only`."""
+    """The result for one topic; `code` 0 is success. `reason`: the name of a `Reason`, or empty.
+    `min_isr`: the min ISR of a topic that was created, or would be with `validate_only`."""
 
     name: str
     topic_id: UUID | None = None

@@ -1,7 +1,5 @@
-"""Requests about users, rights and quotas, of clients and of the operator, and their answers.
-
-Part of `messages`, which lists them among the requests and answers.
-"""
+"""Requests about users, rights and quotas, from clients and from the operator, and their answers.
+`messages.requests` lists them."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
-    """The client for which a broker forwards a request. The controller checks its rights and its
-    login again.
+    """The client for which a broker forwards a request. The controller checks the client's rights
+    and login again.
 
     `login`: identifies the login: `scram.login_mark` of the password's key, `tokens.token_mark` of
-    the token, or `client_certificates.mark_of` of the certificate; empty if the listener requires
-    none.
+    the token, or `client_certificates.certificate_mark` or `anchor_mark` of the certificate; empty
+    if the listener requires no login.
     """
 
     principal: str
@@ -32,15 +30,15 @@ class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateAcls(Message, frozen=True, kw_only=True):
-    """Create all these ACLs or none, for a client. Forwarded by a broker."""
+    """A client's request to create all these ACLs or none, forwarded by a broker."""
 
     acls: tuple[Acl, ...]
     behalf: OnBehalf | None = None
 
 
 class DeleteAcls(Message, frozen=True, kw_only=True):
-    """Delete all ACLs that match, for a client. Forwarded by a broker. ACLs that an object declares
-    stay, and the answer says so."""
+    """A client's request to delete all ACLs that match, forwarded by a broker. ACLs that an object
+    declares stay, and the answer says so."""
 
     filters: tuple[AclFilter, ...]
     behalf: OnBehalf | None = None
@@ -52,8 +50,8 @@ class ScramDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterScramCredentials(Message, frozen=True, kw_only=True):
-    """Change passwords, for a client. Forwarded by a broker. The change of one user succeeds or
-    fails as a whole, independently of the others."""
+    """A client's request to change passwords, forwarded by a broker. The change of one user
+    succeeds or fails as a whole, independently of the others."""
 
     deletions: tuple[ScramDeletion, ...] = ()
     upsertions: tuple[ScramCredential, ...] = ()
@@ -61,7 +59,7 @@ class AlterScramCredentials(Message, frozen=True, kw_only=True):
 
 
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of one entity's quotas, by quota key. A value replaces the former one; None removes
+    """A change of one entity's quotas, by quota key. A value replaces the former one; None removes
     it."""
 
     entity: QuotaEntity
@@ -69,8 +67,8 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterQuotas(Message, frozen=True, kw_only=True):
-    """Change quotas, for a client. Forwarded by a broker. The change of one entity succeeds or
-    fails as a whole, independently of the others."""
+    """A client's request to change quotas, forwarded by a broker. The change of one entity succeeds
+    or fails as a whole, independently of the others."""
 
     changes: tuple[QuotaChange, ...]
     validate_only: bool = False
@@ -78,7 +76,7 @@ class AlterQuotas(Message, frozen=True, kw_only=True):
 
 
 class DeclareQuotas(Message, frozen=True, kw_only=True):
-    """Set all quotas that a LogCluster declares; others of it are removed."""
+    """Set all quotas that a LogCluster declares, and remove those that it no longer declares."""
 
     rows: tuple[QuotaRow, ...]
 
@@ -103,9 +101,9 @@ class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
 
 
 class DeclareUser(Message, frozen=True, kw_only=True):
-    """Make a user what its User object states. `credentials`: derived from its Secret; None keeps
-    the committed ones. `certificates`: all by which it may log in, newest first; None keeps the
-    committed ones. `quotas`: None if the object declares none."""
+    """Set a user to the state that its User object declares. `credentials`: derived from its
+    Secret; None keeps the committed ones. `certificates`: all by which the user may log in, newest
+    first; None keeps the committed ones. `quotas`: None if the object declares none."""
 
     object: UserObject
     user_name: str
@@ -117,18 +115,18 @@ class DeclareUser(Message, frozen=True, kw_only=True):
 
 
 class UserObjectSeen(Message, frozen=True, kw_only=True):
-    """Note whether a User object exists. `gone_since_ms`: when it was first proven absent (wall
-    clock), from when the user's grace runs; None if the object exists."""
+    """Report whether a User object exists. `gone_since_ms`: the time when it was first proven
+    absent (wall clock), from which the user's grace period runs; None if the object exists."""
 
     object: UserObject
     gone_since_ms: int | None
 
 
 class UserObjectGone(Message, frozen=True, kw_only=True):
-    """A User object is proven absent and the grace is over: remove its user, credentials, ACLs and
-    quotas. `now_ms`: wall clock, by which the removal counts among those of the last hour; None if
-    it does not count. `heir`: another object that declares the user and takes everything over, so
-    that nothing is removed."""
+    """Report that a User object is proven absent and the grace period is over: remove its user,
+    credentials, ACLs and quotas. `now_ms`: wall clock, by which the removal counts among those of
+    the last hour; None if it does not count. `heir`: another object that declares the user and
+    takes everything over, so that nothing is removed."""
 
     object: UserObject
     now_ms: int | None = None

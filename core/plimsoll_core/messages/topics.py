@@ -1,8 +1,8 @@
 """Requests about topics: the operator's for those that objects declare, clients' for all others.
 
-Part of `messages.requests`.  Each topic of a client's request is answered alone: a refused one
-changes nothing, and the others go on.  A broker sends EnsureInternalTopic only from metadata
-version 2 on, to no controller that may be older.
+`messages.requests` lists them. Each topic of a client's request is answered independently: a
+refusal of one does not affect the others. A broker sends EnsureInternalTopic only from metadata
+version 2 on, so that no older controller gets it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from plimsoll_core.messages.security import OnBehalf
 
 
 class DeclareTopic(Message, frozen=True, kw_only=True):
-    """Make a topic what its Topic object states: create, bind, grow, reconfigure or revive it.
+    """Set a topic to the state that its Topic object declares: create, bind, grow, reconfigure or
+    revive it.
 
     All values are resolved, without defaults left open. `assignment`: only if `strategy` is
     "Explicit". `adopt`: the id of the topic without an object that this object takes over.
@@ -57,8 +58,8 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
 
 
 class DetachTopic(Message, frozen=True, kw_only=True):
-    """The namespace may no longer declare topics in this cluster: the topic stays, without an
-    object."""
+    """Report that a namespace may no longer declare topics in this cluster. The topic stays,
+    without an object."""
 
     object: TopicObject
 
@@ -79,8 +80,8 @@ class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's changes of one topic's configs. `replace`: True if the configs that are not named
-    are removed."""
+    """A client's changes of one topic's configs. `replace`: True to remove the configs that are not
+    named."""
 
     topic: str
     changes: tuple[ConfigChange, ...]
@@ -89,7 +90,7 @@ class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
     """The number of partitions that a topic should have. `assignment`: the replicas of the added
-    ones; None to let the controller choose."""
+    partitions; None to let the controller choose."""
 
     topic: str
     partitions: int
@@ -106,10 +107,10 @@ class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterTopicConfigs(Message, frozen=True, kw_only=True):
-    """Change configs of topics, for a client. Forwarded by a broker.
+    """A client's request to change configs of topics, forwarded by a broker.
 
-    A request that is too large for one turn is continued as another: `answered` has the results so
-    far, `spreading` the topics with a new min ISR that some partitions do not have yet.
+    A request that is too large for one turn is continued as another one: `answered` has the results
+    so far, `spreading` the topics with a new min ISR that some partitions do not have yet.
     """
 
     topics: tuple[TopicConfigChanges, ...]
@@ -120,8 +121,8 @@ class AlterTopicConfigs(Message, frozen=True, kw_only=True):
 
 
 class AddPartitions(Message, frozen=True, kw_only=True):
-    """Add partitions, for a client. Forwarded by a broker. `answered`: results of earlier turns of
-    the same request."""
+    """A client's request to add partitions, forwarded by a broker. `answered`: results of earlier
+    turns of the same request."""
 
     topics: tuple[TopicGrowth, ...]
     validate_only: bool = False
@@ -141,8 +142,8 @@ class TopicsChanged(Message, frozen=True, kw_only=True):
 
 
 class EnsureInternalTopic(Message, frozen=True, kw_only=True):
-    """Create an internal topic unless it exists. Idempotent; answered with `TopicsAnswer` either
-    way."""
+    """Create an internal topic unless it exists. Repeating the request is harmless. Answered with
+    `TopicsAnswer` in both cases."""
 
     name: str
-    """One of `cluster.internal_topics`."""
+    """The name of the topic, one of `cluster.internal_topics`."""

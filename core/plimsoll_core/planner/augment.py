@@ -22,7 +22,8 @@ class Shifts(Protocol):
     """The interface to what is balanced: units (partitions) that brokers hold, and the count of
     each broker. A shift takes a unit from one broker and gives it to another.
 
-    `receivers` are the brokers that may be given units. `count` also has brokers that only give.
+    `receivers`: the brokers that may be given units. `count`: the units of each broker, including
+    brokers that may only give.
     """
 
     receivers: Sequence[BrokerId]
@@ -37,9 +38,9 @@ class Shifts(Protocol):
 
 
 Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
-"""Shifts one unit from `source` to the first reachable broker of `goals`, directly or through
-others, and returns an empty set. Returns the brokers from which no goal is reachable if there is
-none."""
+"""The type of a search: it shifts one unit from `source` to the first reachable broker of `goals`,
+directly or through other brokers, and returns an empty set. If no goal is reachable, it returns the
+brokers from which none is."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
@@ -136,9 +137,9 @@ def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Broke
 
 
 def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> bool:
-    """Carry out the chain that `came` describes (each broker's predecessor), from `goal` backwards.
-    Each unit is chosen again, since an earlier shift may have taken it. Return False if one is not
-    left."""
+    """Carry out the chain of shifts that `came` describes (each broker's predecessor), from `goal`
+    backwards. Each unit is chosen again, since an earlier shift may have taken it. Return False if
+    a shift has no unit left."""
     target = goal
     while target in came:
         source = came[target]
@@ -182,8 +183,8 @@ def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
 
 
 def _ways(net: Shifts) -> dict[tuple[BrokerId, BrokerId], tuple[int, bool]]:
-    """Return for each pair (source, target) the least cost to get from one to the other, and True
-    if that is a shift, False if it is the way back that shifts nothing. Pairs without a way are
+    """Return, for each pair (source, target), the least cost to get from one to the other, and True
+    if that is a shift, False if it is the way back, which shifts nothing. Pairs without a way are
     left out."""
     ways: dict[tuple[BrokerId, BrokerId], tuple[int, bool]] = {}
     for source in net.receivers:

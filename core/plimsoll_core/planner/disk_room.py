@@ -1,9 +1,9 @@
 """Bounds a plan by the free space of the brokers' disks, and leaves out moves that do not fit.
 
-Called by the planner's switch with a plan that was made by counts.  A tenth of each disk stays
-free: clients go on writing while replicas are copied.  What a broker gives away is not counted as
-room for what it gets, since it is unknown which ends first.  A broker of which no figure is known
-is planned by counts alone, and the plan names it.
+Called by `plan` with a plan that was made by counts. A tenth of each disk stays free, since clients
+write while replicas are copied. Replicas that a broker loses do not count as room for those that it
+gets, since it is unknown which move ends first. A broker without disk figures is planned by counts
+alone, and the plan names it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from plimsoll_core.phrasing import bytes_text, counted
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation
 
 RESERVE_SHARE = 10
-"""The divisor of the reserve: of each disk one part in `RESERVE_SHARE` stays free."""
+"""The divisor of a disk's size that gives its reserve: 1/RESERVE_SHARE of each disk stays free."""
 
 
 class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The room on the file system of a broker's logs, in bytes. `free_bytes` is what is free, less
-    what running copies will still take; `all_bytes` is the size of the file system."""
+    """The room on the file system of a broker's logs, in bytes. `free_bytes`: the free space, less
+    what running copies will still take; `all_bytes`: the size of the file system."""
 
     free_bytes: int
     all_bytes: int
@@ -52,8 +52,8 @@ Rooms = Mapping[BrokerId, DiskRoom]
 
 
 def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
-    """Return the brokers to which the plan adds more bytes than their room, with these bytes.
-    Brokers without figures are left out."""
+    """Return the brokers to which the plan adds more bytes than they have room for, with these
+    bytes. Brokers without figures are left out."""
     incoming = _incoming(plan.moves)
     return {
         broker: size

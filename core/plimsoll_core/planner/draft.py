@@ -1,4 +1,5 @@
-"""Makes a plan of the replicas before and after: moves, loads, rules not kept, and the risk of it.
+"""Makes a plan from the replicas before and after: moves, loads, relaxed rules, and the risk of the
+plan.
 
 Called at the end of every goal, so that all plans are described alike. `what_if` forecasts the
 partitions that would fall below min ISR if a broker died now; it is called for a plan that awaits
@@ -72,11 +73,11 @@ def lowest_isr_margin(moves: Iterable[Move], partitions: Iterable[PlanPartition]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
-    """The result of a goal, from which `conclude` makes the plan: the replicas of each partition,
-    in `rows`.
+    """The result of a goal, from which `conclude` makes the plan. `rows`: the replicas of each
+    partition.
 
-    `urgent` are the partitions to move first. `evened` are the brokers that should differ by at
-    most one replica and one leader; it is empty if the goal does not promise that.
+    `urgent`: the partitions to move first. `evened`: the brokers that should differ by at most one
+    replica and one leader; empty if the goal does not promise that.
     """
 
     rows: Rows
@@ -168,8 +169,8 @@ def _gap(counts: Counter[BrokerId], brokers: Sequence[BrokerId]) -> str:
 
 
 def _why(survey: Survey) -> str:
-    """Return a sentence that says why brokers differ by more than one replica. Without racks, and
-    without Explicit topics, they never do."""
+    """Return a sentence that says why brokers differ by more than one replica. The only reasons are
+    racks and Explicit topics."""
     reasons = []
     if survey.racks is not None:
         reasons.append("every partition keeps its racks")

@@ -30,11 +30,9 @@ from plimsoll_core.planner.survey import (
 )
 
 ROUNDS_MAX = 8
-"""The greatest number of rounds. Tests with tens of thousands of random clusters needed six at
-most."""
+"""The most rounds. Tests with tens of thousands of random clusters needed six at most."""
 COPIES_PER_FAULT_MAX = 4
-"""The greatest number of copies that are made to reduce the last of the `Faults`, the poor spread,
-by one."""
+"""The most copies that are made to reduce the last of the `Faults`, the poor spread, by one."""
 
 Faults = tuple[int, int, int, int]
 
@@ -140,7 +138,7 @@ def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[Broke
     position = {broker: at for at, broker in enumerate(ring)}
 
     def kept(have: Counter[BrokerId], get: Counter[BrokerId]) -> list[int]:
-        """Return for each turn how many replicas stay where they are."""
+        """Return, for each turn of the ring, the number of replicas that stay where they are."""
         sums = [0] * len(ring)
         for broker, count in have.items():
             for other, share in get.items():
@@ -156,9 +154,9 @@ def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[Broke
 
 
 def _faults(survey: Survey, rows: Sequence[Sequence[BrokerId]]) -> Faults:
-    """Return how bad a placement is, as four numbers with the most important first: missing racks,
+    """Return the faults of a placement as four numbers, the most important first: missing racks,
     unevenness of replicas per broker, of leaders per broker, and poor spread of each topic and of
-    the first followers of each leader. Less is better."""
+    the first followers of each leader. Smaller numbers are better."""
     n, racks = len(survey.usable), survey.racks
     poor = 0
     if racks is not None:
@@ -180,7 +178,7 @@ def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
 def _groups(
     survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
 ) -> Iterable[tuple[Counter[BrokerId], int]]:
-    """Yield the counts per broker that should be even, each with the number of brokers to share
+    """Yield the counts per broker that should be even, each with the number of brokers that share
     them: each topic's replicas, each topic's leaders, and the first followers of each leader."""
     replicas: dict[int, Counter[BrokerId]] = {}
     leaders: dict[int, Counter[BrokerId]] = {}

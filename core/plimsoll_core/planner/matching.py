@@ -117,7 +117,7 @@ class _Transport:
             del self.flow[left][right], self.back[right][left]
 
     def _give_the_rest(self) -> None:
-        """Assign what is left of supply and demand in any order: these nodes have no broker in
+        """Assign the remaining supply and demand in any order, since these nodes have no broker in
         common."""
         right = 0
         for left, amount in enumerate(self.supply):

@@ -1,4 +1,4 @@
-"""The planner's answer: moves, their cost, the loads that they lead to, and relaxed rules.
+"""The planner's answer: moves, their cost, the resulting loads, and relaxed rules.
 
 A plan is a value: equal requests give equal plans, and `plan_hash` names one, so that a user can
 approve exactly what was shown.

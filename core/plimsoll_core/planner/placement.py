@@ -25,8 +25,8 @@ Assignment = tuple[Row, ...]
 Located = tuple[BrokerId, str | None]
 """A broker and its rack, None if it has none."""
 Placer = Callable[[list[Located]], Assignment | Refusal]
-"""Places a fixed number of partitions on the given brokers: returns their replicas, or a
-Refusal."""
+"""The type of a function that places a fixed number of partitions on the given brokers: it returns
+their replicas, or a Refusal."""
 
 RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
@@ -181,8 +181,8 @@ def _row_problem(
 def _owners(
     n: int, partitions: int, strategy: str, first: int, start: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each partition the position of its first replica in the ring, and of how many
-    earlier partitions of the topic that broker is the first replica."""
+    """Yield, for each partition, two numbers: the position of its first replica in the ring of
+    brokers, and the number of earlier partitions of the topic with the same first replica."""
     if strategy == ROUND_ROBIN:
         for p in range(first, first + partitions):
             yield (p + start) % n, p // n

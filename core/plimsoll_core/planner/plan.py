@@ -1,8 +1,8 @@
 """The planner's only switch: one request, one plan or one refusal.
 
-Called for moves of replicas or leaderships; changes nothing itself.  What it promises is
-in the protocol's rules for adding brokers, removing brokers and the full rebalance: fewest moved
-replicas for loads that differ by at most one, racks kept; what cannot be kept is reported.
+Called for moves of replicas or leaderships; changes nothing itself. The protocol's rules for adding
+brokers, removing brokers and the full rebalance state its promises: fewest moved replicas for loads
+that differ by at most one, racks kept. The plan reports each rule that cannot be kept.
 """
 
 from __future__ import annotations

@@ -15,16 +15,15 @@ from plimsoll_core.planner.augment import level
 from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
-"""The greatest number of equally cheap partitions of which the leaders per topic and broker are
-compared."""
+"""The most equally cheap partitions for which the leaders per topic and broker are compared."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Seats:
-    """What a `Leadership` starts from; lists have an entry for each partition.
+    """The starting state of a `Leadership`. Each list has an entry for each partition.
 
-    `rows` are the replicas in the plan so far. `first` is the preferred leader before the plan.
-    `free` is True if the order of replicas may change.
+    `rows`: the replicas in the plan so far. `first`: the preferred leader before the plan. `free`:
+    True if the order of replicas may change.
     """
 
     rows: list[list[BrokerId]]
@@ -77,8 +76,8 @@ class Leadership:
         self._sit(unit, target)
 
     def succeed(self, p: int, home: Row) -> None:
-        """Choose the preferred leader of a partition of which the former one is no replica any
-        more: the one with the fewest leaderships among the replicas that have a copy already."""
+        """Choose a new preferred leader for a partition if its former one is no longer a replica:
+        the replica with the fewest leaderships among those that already have a copy."""
         row = self._seats.rows[p]
         if self._seats.first[p] in row:
             return

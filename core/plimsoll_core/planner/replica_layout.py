@@ -29,8 +29,7 @@ SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
 """The queues of partitions of which the target holds a copy already, though it is not in the row:
 the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
-"""The greatest number of equally cheap partitions of which the spread of their topics is
-compared."""
+"""The most equally cheap partitions for which the spread of their topics is compared."""
 
 
 def vacancy(slot: int) -> BrokerId:
@@ -40,12 +39,12 @@ def vacancy(slot: int) -> BrokerId:
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """What a `Layout` starts from; lists have an entry for each partition.
+    """The starting state of a `Layout`. Each list has an entry for each partition.
 
-    `rows` are the replicas in the plan so far, `home` those of today. `leaders` are the brokers
-    from which new replicas are copied. `free` is True if replicas that are not vacant may move too.
-    `need` is the number of distinct racks to keep. `barred` are the brokers that a partition may
-    not go to. `racks` is None if racks are ignored.
+    `rows`: the replicas in the plan so far; `home`: those of today. `leaders`: the brokers from
+    which new replicas are copied. `free`: True if replicas that are not vacant may move too.
+    `need`: the number of distinct racks to keep. `barred`: the brokers to which a partition may not
+    go. `racks`: None if racks are ignored.
     """
 
     rows: list[list[BrokerId]]
@@ -193,8 +192,8 @@ class Layout:
             self._copies[leader, broker] = self._copies.get((leader, broker), 0) + 1
 
     def _queue(self, p: int) -> None:
-        """Append a partition with a new or changed row to its queues: a shift that was not possible
-        may be now."""
+        """Append a partition with a new or changed row to its queues, since a shift that was not
+        possible may be now."""
         row, home = self.rows[p], self._opening.home[p]
         for broker in row:
             if p in self._held.get(broker, ()):
@@ -276,12 +275,12 @@ def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
 
 
 class _Pool:
-    """A layout with the right to one replica more (a slot, see `Targets.slots`) as one more
-    receiver.
+    """A layout in which the right to one replica more (a slot, see `Targets.slots`) counts as one
+    more receiver.
 
     A shift from a broker to the pool gives the broker a slot; a shift from the pool to a broker
-    takes its slot away. Both copy nothing. So a chain may end at a free slot, or take it from
-    another broker, and it need not be the broker that was fullest at first that keeps a slot.
+    takes its slot away. Both copy nothing. So a chain may end at a free slot, or take a slot from
+    another broker, and the broker that keeps a slot need not be the one that was fullest at first.
     """
 
     def __init__(self, layout: Layout, targets: Targets) -> None:

@@ -1,7 +1,7 @@
-"""The planner's request: what placement needs to know of a cluster, and one goal.
+"""The planner's request: the facts of a cluster that placement needs, and one goal.
 
-Made by the controller, a tool or the simulator, from a committed image and what is known of sizes.
-A partition that is being moved is given with its target replicas.
+Made by the controller, a tool or the simulator, from a committed image and the known sizes. A
+partition that is being moved is given with its target replicas.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Give partitions of a topic this number of replicas. `partitions` None means all."""
+    """Goal: give the partitions of a topic this number of replicas. `partitions`: None for all."""
 
     topic_id: TopicId
     replication_factor: int
@@ -96,8 +96,8 @@ class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Move the replicas of a topic's partitions off these brokers, and no other replicas.
-    `partitions` None means all."""
+    """Goal: move the replicas of a topic's partitions off these brokers, and no other replicas.
+    `partitions`: None for all."""
 
     topic_id: TopicId
     brokers: Row
@@ -105,7 +105,7 @@ class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicas(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Give these partitions of a topic exactly these replicas, in this order."""
+    """Goal: give these partitions of a topic exactly these replicas, in this order."""
 
     topic_id: TopicId
     partitions: tuple[int, ...]

@@ -1,6 +1,6 @@
 """The goals about topics: another replication factor, off some brokers, exactly these replicas.
 
-What a Reassignment states is planned as a whole.  Only what it names moves: a replica that is
+A Reassignment is planned as a whole, and moves only the partitions that it names. A replica that is
 added or has to leave becomes a vacancy, and vacancies are filled so that brokers end up even.
 Source: the protocol's rules for placement with racks and for moving with the fewest copies.
 """
@@ -127,7 +127,7 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
     if factor < 1:
         return Refusal(
             reason=Reason.InvalidReplicationFactor,
-            message=f"The replication factor is at least 1, not {factor}.",
+            message=f"The replication factor must be at least 1, not {factor}.",
         )
     available = len({*survey.usable, *row})
     if factor > max(available, len(row)):
@@ -206,7 +206,7 @@ def _problem(survey: Survey, replicas: Row) -> str | None:
     if len(set(replicas)) != len(replicas):
         return "name a broker twice"
     if unknown:
-        return f"name {brokers_text(unknown, NAMED_AT_MOST)}, not registered here"
+        return f"name {brokers_text(unknown, NAMED_AT_MOST)}, not registered in this cluster"
     if survey.rack_policy != "Required" or survey.racks is None or len(replicas) < 2:
         return None
     if len({survey.racks[broker] for broker in survey.usable}) < 2:

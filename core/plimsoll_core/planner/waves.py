@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that is in no wave. `reason` and `message` say what it waits for."""
+    """A move that is in no wave. `reason` and `message`: the condition for which it waits."""
 
     move: Move
     reason: Literal["UnderMinISR", "TooLarge", "Gone"]
@@ -74,7 +74,7 @@ def _done(move: Move, now: dict[PartitionKey, PlanPartition]) -> bool:
 
 def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> Waiting | None:
     if partition is None:
-        message = "The partition is gone, or its topic has been deleted; plan again."
+        message = "The partition or its topic no longer exists; create another Rebalance."
         return Waiting(move=move, reason="Gone", message=message)
     if partition.isr_margin < 0:
         message = (

@@ -1,1 +1,1 @@
-"""Kafka's client quotas: the committed quotas, and the usage of each. Pure."""
+"""Kafka's client quotas: the committed limits, and the clients' use of them. Pure."""

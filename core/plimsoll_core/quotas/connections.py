@@ -1,10 +1,11 @@
 """Counts and limits connections per address: open ones, and new ones per second. Pure.
 
-One instance for each broker, over all listeners. Counts are of open connections, and so bounded by
-their number; rates are in a bounded table that forgets the address seen longest ago. The limit
-comes from the address's own quota or from the default; an IPv6 address counts with its /64, which
-is one customer's. Source: `max.connections.per.ip` and its overrides, KIP-612; Kafka's
-`ConnectionQuotas`."""
+A broker has one instance for all its listeners. Addresses without an open connection are not
+counted, so the counts are bounded; rates are in a bounded table that forgets the address seen
+longest ago. The limit comes from the address's own quota or from the default. An IPv6 address
+counts with its /64 network, which one customer holds. Source: `max.connections.per.ip` and its
+overrides, KIP-612; Kafka's `ConnectionQuotas`.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from plimsoll_core.quotas.rates import SAMPLE_MS, WindowedRate
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 
 RATES_MAX = 10_000
-"""The number of addresses with a known rate."""
+"""The most addresses for which a rate of new connections is remembered."""
 TOO_MANY = "max-connections-per-ip"
 TOO_FAST = "connection-creation-rate"
 REASONS = (TOO_MANY, TOO_FAST)
 CLOSED_AFTER_MS_MAX = SAMPLE_MS
-"""A connection that came too soon is closed after its time, so that its client waits; so long at
-most, as in Kafka."""
+"""The longest time in ms after which a refused connection is closed. The delay makes its client
+wait, as in Kafka."""
 
 
 class ConnectionVerdict(NamedTuple):
-    """Whether a new connection is accepted. `reason`: why it is refused; empty if it is accepted,
-    and it then counts until `left` is called. `closed_after_ms`: how long to wait before a refused
-    connection is closed."""
+    """The decision about a new connection. `reason`: the reason to refuse it; empty if it is
+    accepted and counted until `left` is called. `closed_after_ms`: the time in ms to wait before a
+    refused connection is closed."""
 
     reason: str = ""
     closed_after_ms: int = 0

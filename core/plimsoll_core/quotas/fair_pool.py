@@ -1,15 +1,15 @@
 """FairPool: one bounded pool that is shared fairly by principals.
 
-Used by the broker wherever clients hold something: bytes of requests and replies, groups, offsets,
-partitions, connections, waiting work.  Pure; units are the caller's.
+Used by the broker for all that clients hold: bytes of requests and replies, groups, offsets,
+partitions, connections, waiting work. Pure; the caller chooses the units.
 
-Rule: a principal may hold at most as much as stays free after the admission.  One principal alone
+Rule: a principal may hold at most as much as stays free after the admission. One principal alone
 gets half of the pool, two get a third each, n get 1/(n + 1) each, and a newcomer always finds room.
-No number of principals has to be known or guessed.  Source: dynamic thresholds for shared-memory
-switches (Choudhury and Hahne, 1998) with a factor of one.
+The number of principals need not be known. Source: dynamic thresholds for shared-memory switches
+(Choudhury and Hahne, 1998) with a factor of one.
 
-A `floor` is admitted whatever the others hold, while the pool has room at all: without it, a crowd
-of principals would leave none of them enough for one request.
+A principal may always hold `floor` units while the pool has room at all: without that, a crowd of
+principals would leave none of them enough for one request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FairPool:
         self.floor = floor
         self.used = 0
         self.refused = 0
-        """Number of refused admissions, for a metric."""
+        """The number of refused admissions, for a metric."""
         # Only principals that hold something: bounded by `capacity`, whatever names clients invent.
         self._held: dict[str, int] = {}
 
@@ -48,8 +48,7 @@ class FairPool:
         return self._held.get(principal, 0)
 
     def admits(self, principal: str, size: int) -> bool:
-        """Return True if `size` more units fit the pool and the principal's share. Nothing is
-        taken."""
+        """Return True if `size` more units fit the pool and the principal's share. Take nothing."""
         left = self.capacity - self.used - size
         if left < 0:
             return False
@@ -57,7 +56,8 @@ class FairPool:
         return held <= left or held <= self.floor
 
     def admit(self, principal: str, size: int) -> bool:
-        """Take `size` for the principal if it fits, else count a refusal and return False."""
+        """Take `size` units for the principal and return True if they fit. Otherwise count a
+        refusal and return False."""
         if not self.admits(principal, size):
             self.refused += 1
             return False
@@ -65,8 +65,8 @@ class FairPool:
         return True
 
     def take(self, principal: str, size: int) -> None:
-        """Take `size` units for the principal, even above the capacity: for what exists already,
-        such as groups loaded from a log."""
+        """Take `size` units for the principal, even above the capacity. Called for units that are
+        already in use, such as groups loaded from a log."""
         if size:
             self.used += size
             held = self._held
@@ -85,8 +85,8 @@ class FairPool:
             del held[principal]
 
     def largest(self) -> str | None:
-        """Return the principal that holds most, or None if the pool is empty. It gives way first
-        when room is needed. Of equals the name that sorts first is returned."""
+        """Return the principal that holds most, or None if the pool is empty. Of equals, return the
+        name that sorts first. Callers free units of this principal first when room is needed."""
         if not self._held:
             return None
         return min(self._held, key=lambda principal: (-self._held[principal], principal))

@@ -2,7 +2,8 @@
 
 Called by the controller for requests of clients and objects. Source: KIP-546, KIP-612; Kafka's
 `ClientQuotaControlManager`. Stricter than Kafka: names have a bounded length, values are finite,
-and an address must be numeric: names are not resolved."""
+and an address must be numeric, since names are not resolved.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +13,28 @@ import math
 from plimsoll_core.quotas.state import DEFAULT, OF_CLIENTS, Quota, QuotaEntity, QuotaValues
 
 NAME_MAX = 255
-"""Bound on the characters of a user's name or a client id."""
+"""The most characters of a user's name or a client id."""
 _WHOLE_MAX = {
     Quota.PRODUCER_BYTE_RATE: 2**63 - 1,
     Quota.CONSUMER_BYTE_RATE: 2**63 - 1,
     Quota.CONNECTION_CREATION_RATE: 2**31 - 1,
 }
-"""Largest values of the keys that Kafka stores as whole numbers."""
+"""The largest values of the keys that Kafka stores as whole numbers."""
 _LEAST = 1e-9
-"""Least value, so that throttle times are finite."""
+"""The least value of a quota, so that throttle times are finite."""
 _FRACTION = 1e-6
 
 
 def malformed_entity(entity: QuotaEntity) -> str:
-    """Return a sentence on why a quota for this entity is not allowed, or "" if it is."""
+    """Return a sentence that says why a quota for this entity is not allowed, or an empty string if
+    it is."""
     of_client = entity.user is not None or entity.client_id is not None
     if entity.ip is None:
         if not of_client:
             return "Invalid empty client quota entity."
         names = (entity.user, entity.client_id)
         if any(name is not None and len(name) > NAME_MAX for name in names):
-            return f"A name has {NAME_MAX} characters at most."
+            return f"A user name or client id may have at most {NAME_MAX} characters."
         return ""
     if of_client:
         return "An IP entity cannot be combined with a user or a client id."
@@ -42,27 +44,28 @@ def malformed_entity(entity: QuotaEntity) -> str:
 
 
 def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
-    """Return a sentence on why the value is not allowed for the quota key, or "". `value`: None
-    removes the key."""
+    """Return a sentence that says why the value is not allowed for the quota key, or an empty
+    string if it is. `value`: None removes the key."""
     known = {Quota.CONNECTION_CREATION_RATE} if entity.ip is not None else set(OF_CLIENTS)
     quota = next((one for one in known if one.value == key), None)
     if quota is None:
         names = ", ".join(sorted(one.value for one in known))
-        return f"Invalid configuration key {key[:100]!r}; known here are {names}."
+        return f"Invalid configuration key {key[:100]!r}; the quota keys are {names}."
     if value is None:
         return ""
     if not math.isfinite(value) or value < _LEAST:
         return f"Quota {key} must be greater than 0."
     most = _WHOLE_MAX.get(quota)
     if most is not None and value > most:
-        return f"Quota {key} is {most} at most."
+        return f"Quota {key} may be at most {most}."
     if most is not None and abs(value % 1.0) > _FRACTION:
-        return f"{key} cannot be a fractional value."
+        return f"{key} must be a whole number."
     return ""
 
 
 def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
-    """Return the sentence about the first value that is not allowed, or ""."""
+    """Return a sentence about the first value that is not allowed, or an empty string if all
+    are."""
     found = (malformed_value(entity, key, value) for key, value in values.items())
     return next((text for text in found if text), "")
 

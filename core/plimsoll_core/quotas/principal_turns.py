@@ -1,7 +1,7 @@
 """PrincipalTurns: serves the waiters of many principals in turn, one of each.
 
-No principal waits for more than one waiter of each other principal, however many those have.  The
-waiters of a principal keep the order in which they came.
+No principal waits for more than one waiter of each other principal, however many waiters that one
+has. The waiters of a principal keep the order in which they came.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class PrincipalTurns(dict[str, dict[K, V]], Generic[K, V]):
     __slots__ = ()
 
     def add(self, principal: str, waiter: K, value: V) -> bool:
-        """Queue a waiter of the principal, or replace the value of one that waits already. Return
-        True if it did not wait before."""
+        """Queue a waiter of the principal, or replace the value of a queued one. Return True if the
+        waiter was not queued before."""
         waiting = self.setdefault(principal, {})
         is_new = waiter not in waiting
         waiting[waiter] = value
         return is_new
 
     def take(self, principal: str | None = None) -> tuple[str, K]:
-        """Remove and return the first waiter of `principal`, or of the principal to serve next, and
-        move that principal to the end of the rotation."""
+        """Remove and return the first waiter of `principal` (None: of the principal to serve next)
+        with its principal, and move that principal to the end of the rotation."""
         principal = next(iter(self)) if principal is None else principal
         waiting = self.pop(principal)
         waiter = next(iter(waiting))
@@ -38,8 +38,8 @@ class PrincipalTurns(dict[str, dict[K, V]], Generic[K, V]):
         return principal, waiter
 
     def forget(self, waiter: K, *principals: str) -> None:
-        """Remove a waiter, if it waits, from the queues of these principals, or of all if none is
-        given."""
+        """Remove a waiter from the queues of these principals, or of all principals if none is
+        given. Do nothing if it is not queued."""
         for principal in principals or tuple(self):
             waiting = self.get(principal, {})
             waiting.pop(waiter, None)

@@ -1,6 +1,7 @@
-"""The rate of use, and the throttle time above the limit: Kafka's two measures.
+"""The rate at which a client uses a quota, and the throttle time above the limit: Kafka's two
+measures.
 
-Pure; times are of one clock that never goes back, in milliseconds.  Source: `Rate`, `SampledStat`,
+Pure; times are of one clock that never goes back, in milliseconds. Source: `Rate`, `SampledStat`,
 `TokenBucket` and `QuotaUtils` of Kafka, with its defaults `quota.window.num` and
 `quota.window.size.seconds`.
 """
@@ -12,16 +13,18 @@ from collections import deque
 SAMPLES = 11
 SAMPLE_MS = 1000
 _LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
-"""The shortest window: less than its worth is never above any bound."""
+"""The length in seconds of the shortest window. A sum of no more than the bound times this is never
+above the bound."""
 EXPIRED_MS = SAMPLES * SAMPLE_MS
-"""A sample expires this long after its last use."""
+"""The time in ms after its last use at which a sample expires."""
 _ALLOWED_S = 7
-"""Length in seconds of the usage that allowances may hand out. A client without an allowance that
-uses the rest ends them all, at most once for each three seconds' worth."""
+"""The length in seconds of the usage that allowances may hand out. A client without an allowance
+that uses the rest ends all allowances, at most once for each three seconds' worth."""
 _SHARES = 16
-"""The divisor of what may be given, for there are other clients."""
+"""The divisor of the amount left below the bound: one allowance gets at most 1/_SHARES of it, since
+there are other clients."""
 ALLOWANCES_MAX = 1_000
-"""Bound on the concurrent allowances of one rate."""
+"""The most concurrent allowances of one rate."""
 
 
 class Allowance:
@@ -39,8 +42,8 @@ class Allowance:
 
 
 class WindowedRate:
-    """Sums the amounts of the last seconds in samples of one second. Bytes or nanoseconds, as the
-    caller uses it."""
+    """Sums the amounts used in the last seconds, in samples of one second. The caller chooses the
+    unit: bytes or nanoseconds."""
 
     __slots__ = ("__weakref__", "_allowances", "_newest", "_samples", "_total")
 
@@ -55,13 +58,14 @@ class WindowedRate:
 
     @property
     def sample_ends_ms(self) -> int:
-        """Return the time at which the newest sample ends: allowances given now are valid until
+        """Return the time at which the newest sample ends. Allowances given now are valid until
         then."""
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
-        """Add to the allowance a part of what is left below `bound` a second. Return False, and add
-        nothing, if that is less than `least`, or too many connections have allowances."""
+        """Add to the allowance a part of the amount that is left below `bound` per second. Add
+        nothing and return False if that is less than `least`, or too many connections have
+        allowances."""
         amount = (int(bound * _ALLOWED_S) - self._total) // _SHARES
         if amount < least or now_ms >= self.sample_ends_ms:
             return False
@@ -74,7 +78,7 @@ class WindowedRate:
         return True
 
     def settle(self) -> None:
-        """End all allowances: the unused amounts are subtracted from the sum."""
+        """End all allowances, and subtract their unused amounts from the sum."""
         newest = self._newest
         for allowance in self._allowances:
             newest[1] = max(newest[1], allowance.last_ns // 1_000_000)
@@ -84,8 +88,8 @@ class WindowedRate:
         self._allowances.clear()
 
     def record(self, amount: int, now_ms: int) -> None:
-        """Add an amount to the sum. A negative amount takes back one that was recorded and not
-        used."""
+        """Add an amount to the sum. A negative amount takes back an amount that was recorded and
+        not used."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             self._expire(now_ms)
@@ -97,7 +101,7 @@ class WindowedRate:
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
         """Record an amount and return the throttle time in milliseconds, 0 if the rate is within
-        `bound` a second. Called for each request without an allowance."""
+        `bound` per second. Called for each request without an allowance."""
         newest = self._newest
         if now_ms - newest[0] < SAMPLE_MS:
             # As `record` does, without a call.
@@ -111,8 +115,8 @@ class WindowedRate:
         return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
-        """Return the length of time over which the sum counts, in milliseconds. At least ten
-        samples, so that a single request does not count as a high rate."""
+        """Return the length of the window of the sum, in milliseconds. It is at least ten samples,
+        so that a single request does not count as a high rate."""
         self._expire(now_ms)
         elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
         return max(elapsed_ms + max(SAMPLES - 1 - elapsed_ms // SAMPLE_MS, 0) * SAMPLE_MS, 1)
@@ -123,8 +127,8 @@ class WindowedRate:
         return self._total
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return how many milliseconds the client must wait until the rate is `bound` a second; 0
-        if it is not above that."""
+        """Return the milliseconds that the client must wait until the rate is `bound` per second; 0
+        if the rate is not above that."""
         amount, window_ms = self.amount(now_ms), self.window_ms(now_ms)
         if amount * 1000 <= bound * window_ms:
             return 0
@@ -132,7 +136,8 @@ class WindowedRate:
         return max(round(amount * 1000 / bound - window_ms), 1)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return True if all samples have expired, so that the object equals a new one."""
+        """Return True if all samples have expired, so that this object may be replaced by a new
+        one."""
         self._expire(now_ms)
         return not self._samples
 
@@ -145,8 +150,8 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """Receives `bound` tokens a second, up to eleven seconds' worth. A caller may take more tokens
-    than there are; then clients are throttled until the deficit is repaid."""
+    """Receives `bound` tokens per second, up to eleven seconds' worth. A caller may take more
+    tokens than there are; then clients are throttled until the deficit is repaid."""
 
     __slots__ = ("__weakref__", "_tokens", "_updated_ms")
 
@@ -160,7 +165,7 @@ class TokenBucket:
         self._updated_ms = now_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return the milliseconds until the deficit is repaid; 0 if there is none."""
+        """Return the milliseconds until the deficit of tokens is repaid; 0 if there is none."""
         tokens = self._refilled(bound, now_ms)
         return 0 if tokens >= 0 else max(round(-tokens / bound * 1000), 1)
 

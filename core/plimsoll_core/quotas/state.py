@@ -1,8 +1,8 @@
-"""The committed quotas, and the choice of the one that holds for a client.
+"""The committed quotas, and the choice of the one that applies to a client.
 
-A part of a cluster's image, changed by `cluster.security_records` alone.  Source: KIP-13, KIP-55,
-KIP-124, KIP-599, KIP-612; `ClientQuotaManager` of Kafka for the order in which quotas are looked
-up, and for the clients that share one.
+A part of a cluster's image; only the functions that apply records change it. Source: KIP-13,
+KIP-55, KIP-124, KIP-599, KIP-612; Kafka's `ClientQuotaManager` for the order in which quotas are
+looked up, and for the clients that share one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import msgspec
 from immutables import Map
 
 DEFAULT = ""
-"""The name of the default entity: it applies to every entity without its own row."""
+"""The name of the default entity, which applies to every entity without its own row."""
 BY_CLIENT = ""
-"""The owner of what no object declares."""
+"""The owner of a quota that a client set and no object declares."""
 BY_CLUSTER = "LogCluster"
-"""The owner of what a LogCluster declares; a User object's is its uid."""
+"""The owner of a quota that a LogCluster declares. The owner of a User object's quota is its
+uid."""
 
 
 class Quota(Enum):
@@ -33,14 +34,15 @@ class Quota(Enum):
 
 
 OF_CLIENTS = tuple(quota for quota in Quota if quota is not Quota.CONNECTION_CREATION_RATE)
-"""The quotas of users and client ids; addresses have the other one."""
+"""The quotas of users and client ids. The remaining one, of new connections, is of addresses."""
 
 
 class QuotaEntity(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a quota row applies to: a user, a client id, both together, or an address. A field is
-    None if the row does not name it, and `DEFAULT` for every name without a row of its own."""
+    """The entity to which a quota row applies: a user, a client id, both together, or an address. A
+    field is None if the row does not name it, and `DEFAULT` for every name without a row of its
+    own."""
 
     user: str | None = None
     client_id: str | None = None
@@ -108,7 +110,7 @@ class QuotaAccount(NamedTuple):
 
 
 class QuotaLimit(NamedTuple):
-    """The limit that applies to a client, and the account on which its use is counted."""
+    """The limit that applies to a client, and the account to which its use is charged."""
 
     quota: Quota
     bound: float
@@ -142,8 +144,8 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit(self, quota: Quota, user: str, client_id: str) -> QuotaLimit | None:
         """Return the limit for a user and client id from the first row, in Kafka's order, that sets
-        the quota; else None. A row about both limits each pair by itself, one about a user or a
-        client id all its clients together."""
+        the quota; None if no row does. A row about both limits each pair by itself; a row about a
+        user or a client id limits all clients of that user or id together."""
         for named_user in (user, DEFAULT):
             for named_client in (client_id, DEFAULT, None):
                 bound = self._bound(quota, named_user, named_client)
@@ -161,7 +163,8 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return None if row is None else row.values.of(quota)
 
     def connections_a_second(self, ip: str) -> float | None:
-        """Return the limit on new connections per second from an address, or None."""
+        """Return the limit on new connections per second from an address, or None if there is no
+        limit."""
         for name in (ip, DEFAULT):
             row = self.rows.get(QuotaEntity(ip=name))
             if row is not None and row.values.connection_creation_rate is not None:

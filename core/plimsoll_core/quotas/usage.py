@@ -1,10 +1,9 @@
-"""The use of quotas by each client on one broker, and how long a client is throttled.
+"""The use of quotas by each client on one broker, and the time for which a client is throttled.
 
-Pure: times are handed in, in milliseconds of a clock that never goes back.  Tables are bounded:
-when one is full, the client seen longest ago is forgotten, unless a connection of it is open.
-Users, client ids and pairs have tables of their own, so that a client that makes up client ids
-crowds out no user.  Source: `ClientQuotaManager`, `ClientRequestQuotaManager`,
-`ControllerMutationQuotaManager`.
+Pure: times are arguments, in milliseconds of a clock that never goes back. Tables are bounded: when
+one is full, the client seen longest ago is forgotten, unless it has an open connection. Users,
+client ids and pairs have tables of their own, so that a client that invents client ids displaces no
+user. Source: `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager`.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, Allowance, TokenBucke
 from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
-"""Bound on the accounts of one quota: users, client ids, and pairs of both."""
+"""The most accounts of one quota: users, client ids, and pairs of both."""
 NAME_MAX = 256
-"""Characters of a client id that distinguish it from others."""
+"""The number of leading characters by which client ids are distinguished."""
 THROTTLE_MS_MAX = 60_000
-"""Longest time, in milliseconds, for which a throttled client is not read from."""
+"""The longest time, in milliseconds, for which a throttled client is not read from."""
 REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
-"""Longest throttle by `request_percentage`, in milliseconds, as in Kafka: the limited time is
+"""The longest throttle by `request_percentage`, in milliseconds, as in Kafka: the limited time is
 already used when it is measured."""
 NANOSECONDS_A_PERCENT = 10_000_000
 """Nanoseconds in one percent of a second."""
 REQUESTS_AHEAD = 8
-"""An allowance is for so many requests like the one before, or there is none."""
+"""The least number of requests, each like the previous one, for which an allowance is given."""
 _UNLIMITED = 2**62
 _NEVER_NS = 2**62
 
@@ -38,7 +37,8 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 
 class Accounts(Generic[M]):
     """The rates or token buckets of one quota, by account. An account has a user, a client id or
-    both; all clients with those share it. Bounded: the account used longest ago is forgotten."""
+    both; all clients with these share it. The table is bounded: the account used longest ago is
+    forgotten."""
 
     __slots__ = ("_known", "_make", "_tables")
 
@@ -91,8 +91,8 @@ class HeldRate:
         return throttle_ms and min(throttle_ms, THROTTLE_MS_MAX)
 
     def fetched(self, size: int, now_ms: int) -> tuple[int, bool]:
-        """Count bytes about to be sent. Return the throttle time in milliseconds, and whether they
-        may be sent.
+        """Count bytes about to be sent. Return the throttle time in milliseconds, and True if the
+        bytes may be sent.
 
         Bytes above the limit are neither counted nor sent, as in Kafka, unless nothing else was
         counted lately: otherwise a batch larger than the quota of a whole window would never be
@@ -128,14 +128,14 @@ class HeldBucket:
         self.bucket = bucket
 
     def may_mutate(self, now_ms: int) -> bool:
-        """Return True if the bucket has no deficit. If it has one, a request of a version that
-        knows THROTTLING_QUOTA_EXCEEDED is refused."""
+        """Return True if the bucket has no deficit. If it has one, the caller refuses a request of
+        a version that knows THROTTLING_QUOTA_EXCEEDED."""
         return not self.bucket.throttle_ms(self.bound, now_ms)
 
     def reserve(self, partitions: int, now_ms: int) -> float:
-        """Take tokens for the partitions that a request asks for, and return the number taken; the
-        caller passes it to `mutated`. It is bounded by little more than a window's tokens, since a
-        request may ask for any number and be refused."""
+        """Take tokens for the partitions that a request names, and return the number taken, which
+        the caller must pass to `mutated`. The number is bounded by little more than a window's
+        tokens, since a request may name any number of partitions and be refused."""
         taken = min(float(partitions), self.bound * SAMPLES * SAMPLE_MS / 1000 + 1)
         self.bucket.record(taken, self.bound, now_ms)
         return taken
@@ -180,8 +180,8 @@ class HeldLimits:
 
     A client far from its quotas gets allowances for its next requests (`allow_ahead`), so that a
     Produce costs only subtractions (`covers`). The client is told the same throttle times as if
-    each request were charged by itself; one that takes more time than was left is charged with the
-    next.
+    each request were charged by itself. A request that takes more time than was left is charged
+    with the next one.
     """
 
     __slots__ = (
@@ -225,7 +225,7 @@ class HeldLimits:
     def covers(
         self, committed: ClientQuotas, client_id: str | None, size: int, now_ns: int
     ) -> bool:
-        """Return True if the allowances cover a Produce of `size` bytes, which are then subtracted.
+        """Return True if the allowances cover a Produce of `size` bytes, and subtract these bytes.
         Return False if the request must be charged by itself, or the limits are outdated."""
         allowed = self._bytes
         left = allowed.left - size

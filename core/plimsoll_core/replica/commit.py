@@ -1,4 +1,4 @@
-"""When records are committed, and which requests are answered then.
+"""Decides when records are committed, and which requests are answered then.
 
 `replica.Replica` calls it once per turn of the event loop, after appends, fetches and changes of
 the ISR. `committable` is the commit rule. The checks of acks=all compare with min ISR: the
@@ -88,8 +88,9 @@ def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
 
 
 def deletable_offset(offset: int, high_watermark: int) -> int | Code:
-    """Return the new log start that DeleteRecords asks for: `offset`, or the high watermark if
-    `offset` is -1. Return OFFSET_OUT_OF_RANGE if it is negative or above the high watermark."""
+    """Return the new log start for a DeleteRecords request: `offset`, or the high watermark if
+    `offset` is -1. Return OFFSET_OUT_OF_RANGE if `offset` is otherwise negative or above the high
+    watermark."""
     wanted = high_watermark if offset == -1 else offset
     return wanted if 0 <= wanted <= high_watermark else Code.OFFSET_OUT_OF_RANGE
 
@@ -111,8 +112,8 @@ def low_watermark(leader: Leader, log_start: int) -> int:
 
 
 class AckWaiter(NamedTuple):
-    """A parked request that is answered when the offset it waits for (the high watermark, say)
-    reaches `required_offset`, or with an error at `deadline_ms`."""
+    """A parked request. It is answered when the offset that it waits for (such as the high
+    watermark) reaches `required_offset`, or with an error at `deadline_ms`."""
 
     required_offset: int
     deadline_ms: int

@@ -1,8 +1,8 @@
-"""A leader's checks of a fetch: its leader epoch, its offset, and whether the logs diverged.
+"""A leader's checks of a fetch: its leader epoch, its offset, and whether the logs have diverged.
 
-Called by `replica.Replica` for each fetch of a follower or a consumer; the leader epoch is checked
-first, also for ListOffsets and OffsetForLeaderEpoch.  It reads the log's offsets and leader epochs.
-`follower.truncation_offset` is the follower's half.  Source: KIP-320, docs/protocol.md §4.7.
+Called by `replica.Replica` for each fetch of a follower or a consumer. The leader epoch is checked
+first, also for ListOffsets and OffsetForLeaderEpoch. The checks read the log's offsets and leader
+epochs. `follower.truncation_offset` is the follower's half. Source: KIP-320, docs/protocol.md §4.7.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def check_leader_epoch(leader_epoch: int | None, known: int) -> Code:
 
 
 UNKNOWN_END = -1
-"""Kafka's UNDEFINED_EPOCH_OFFSET: a follower's log ends nowhere below it, so it begins again."""
+"""The end offset that tells a follower to begin again with an empty log, since no offset of its log
+is known to agree; Kafka's UNDEFINED_EPOCH_OFFSET."""
 
 
 def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Code | EndOffset:
-    """Check the offset and the last epoch of a follower's fetch. Return NONE if it may read, the
-    error, or the end offset of an epoch to which the follower has to truncate.
+    """Check the offset and the last epoch of a follower's fetch. Return NONE if the follower may
+    read, the error, or the end offset of an epoch to which the follower has to truncate.
 
     A follower with a last epoch that ended at or before this log's start gets UNKNOWN_END and
     begins again. This log does not know the last record of that epoch, so the follower's log may
@@ -38,10 +39,10 @@ def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Cod
     after the start, and the records below it are deleted.
 
     A follower that names no last epoch holds no record (a power cut may have taken them all). It
-    begins at this log's start (OFFSET_OUT_OF_RANGE), or the records before its offset would be
-    missing there. A `complete` follower, one in the ISR or the ELR, is the exception: it has
-    deleted committed records and was truncated to its start. It may be elected, and must keep that
-    start.
+    gets OFFSET_OUT_OF_RANGE and begins at this log's start; otherwise the records before its offset
+    would be missing in its log. The exception is a follower that is `complete`, that is in the ISR
+    or the ELR: it has deleted committed records and was truncated to its start. It may be elected,
+    and must keep that start.
     """
     offset, last_fetched_epoch = fetch.offset, fetch.last_fetched_epoch
     if last_fetched_epoch is None and offset > log.log_start_offset and not complete:

@@ -1,9 +1,9 @@
 """A follower's rules: which batches it appends, where it truncates, when it starts over.
 
-Called by `replica.Replica` and by the broker's fetcher.  A log is truncated only where leader
-epochs prove that it diverged, never to the high watermark (KIP-101, 279, 320, 595).
-`fetch_checks` is the leader's half: it finds that a fetch comes from a diverged log.  A compacted
-log may not be truncated below `CompactedCopy.least_cut` (docs/protocol.md §10.4).
+Called by `replica.Replica` and by the broker's fetcher. A log is truncated only where leader epochs
+prove that it diverged, never to the high watermark (KIP-101, 279, 320, 595). `fetch_checks` is the
+leader's half: it finds that a fetch comes from a diverged log. A compacted log may not be truncated
+below `CompactedCopy.least_cut` (docs/protocol.md §10.4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FetchPosition(NamedTuple):
 
 
 class ErrorAction(Enum):
-    """What a follower does after the leader has refused its fetch."""
+    """A follower's reaction to an error in the reply to its fetch."""
 
     STOP = "wait for newer metadata"
     BACK_OFF = "try again later"
@@ -94,22 +94,20 @@ def on_error(code: int) -> ErrorAction:
 
 
 class Reset(NamedTuple):
-    """Where a follower's log continues after OFFSET_OUT_OF_RANGE or an unresolved divergence:
-    truncated to `offset`, or, if `discard`, emptied and begun there."""
+    """The place where a follower's log continues after OFFSET_OUT_OF_RANGE or an unresolved
+    divergence. It is truncated to `offset` or, if `discard`, emptied and begun at `offset`."""
 
     offset: int
     discard: bool
 
 
 def truncation_offset(log: LogView, leader_end: EndOffset, least: int | None = None) -> int | None:
-    """Return the offset to truncate to after a diverging reply.  It may take several rounds.
-
-    Return None if the offset is below `least` (`CompactedCopy.least_cut`; else the log's start):
-    the rest would not be a copy of the leader's log.  Truncated below its own start the log would
-    be empty, lack what the leader has before that, and look complete; a compacted one would lack
-    what the removed records superseded.  The follower begins again where the leader's log does
-    (`begin_again`), as after OFFSET_OUT_OF_RANGE.
-    """
+    """Return the offset to truncate to after a diverging reply. It may take several rounds of fetch
+    and truncation. Return None if the offset is below `least` (`CompactedCopy.least_cut`; else the
+    log's start): the rest would not be a copy of the leader's log. Truncated below its own start
+    the log would be empty, lack the leader's records before that, and look complete; a compacted
+    one would lack the records that superseded the removed ones. After None the follower begins
+    again at the leader's log start (`begin_again`), as after OFFSET_OUT_OF_RANGE."""
     offset = _agreed_end(log, leader_end)
     return None if offset < (log.log_start_offset if least is None else least) else offset
 
@@ -128,8 +126,8 @@ def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
 def reset(
     log: LogView, leader_start: int, leader_end: int, least: int | None = None
 ) -> Reset | None:
-    """Return where the follower starts again after OFFSET_OUT_OF_RANGE. Return None if the offset
-    is valid after all and the fetch should be repeated."""
+    """Return the place where the follower starts again after OFFSET_OUT_OF_RANGE. Return None if
+    the offset is valid after all, so that the fetch should be repeated."""
     if leader_end < (log.log_start_offset if least is None else least):
         # Cut to the leader's end it would not hold what the leader has, and look complete.
         return begin_again(leader_start)
@@ -144,17 +142,17 @@ def reset(
 
 
 def begin_again(leader_start: int) -> Reset:
-    """Return the restart of a follower with an empty log at the leader's log start."""
+    """Return the restart of a follower with an empty log that begins at the leader's log start."""
     return Reset(leader_start, discard=True)
 
 
 class CompactedCopy:
-    """Tells down to which offset a replica may truncate a compacted log, and when it must copy it
-    anew.
+    """Keeps the lowest offset to which a replica may truncate a compacted log, and decides when it
+    must copy the log anew.
 
-    Kept for every replica; it has an effect only if the topic is or was compacted. A cleaner
-    removes a record because a later one has its key. If truncation removed that later record,
-    another leader might not have either.
+    Every replica has one; it has an effect only if the topic is or was compacted. A cleaner removes
+    a record because a later one has its key. If truncation removed that later record, another
+    leader might not have either.
     """
 
     __slots__ = ("_log", "must_begin_again", "superseded_below")
@@ -175,18 +173,19 @@ class CompactedCopy:
         return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
-        """Note a high watermark: later records below it may have superseded records that this log
+        """Take a new high watermark. Records below it may have superseded records that this log
         lacks."""
         if high_watermark > self.superseded_below:
             self.superseded_below = high_watermark
 
     def new_term(self) -> None:
-        """Note a new leader. `must_begin_again` becomes True if the log has holes and ends before
-        the records that superseded the missing ones: the new leader may not have those."""
+        """Record that there is a new leader. Set `must_begin_again` if the log has holes and ends
+        before the records that superseded the missing ones, since the new leader may not have
+        those."""
         behind = self.superseded_below > self._log.log_end_offset
         self.must_begin_again = self._log.holes and behind
 
     def cut(self) -> None:
-        """Note that the log was truncated, or emptied to be copied anew."""
+        """Record that the log was truncated, or emptied to be copied anew."""
         self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
         self.must_begin_again = False

@@ -1,8 +1,9 @@
-"""Selects the replicas that a leader proposes to add to its ISR or to remove; judges the answers.
+"""Selects the replicas that a leader proposes to add to its ISR or to remove; interprets the
+controller's answers.
 
 Called by `replica.Replica`: `expansion` after a follower's fetch, `shrinkage` every half of the lag
-limit, `outcome` for each answer of the controller.  One proposal is in flight at a time
-(`leader.IsrState`); the controller commits or rejects it.  Sources: the rules of docs/protocol.md
+limit, `outcome` for each answer of the controller. One proposal is in flight at a time
+(`leader.IsrState`); the controller commits or rejects it. Sources: the rules of docs/protocol.md
 for expanding and shrinking an ISR and for AlterPartition; KIP-497 (AlterPartition), KIP-841 (fenced
 brokers), KIP-903 (stale broker epochs).
 """
@@ -30,11 +31,13 @@ def expansion(
     log_start: int,
     now_ms: int,
 ) -> PendingExpand | None:
-    """Return a proposal to add `follower`, which has just fetched, or None.
+    """Return a proposal to add `follower`, which has just fetched, or None if the follower may not
+    join.
 
     It must hold everything that may be committed: up to the high watermark, and up to the start of
-    this leader epoch, since the old leader may have committed that far.  And nothing below
-    `log_start`, where the leader's log begins: a client may have been told that it is deleted.
+    this leader epoch, since the old leader may have committed that far. It must hold nothing below
+    `log_start`, where the leader's log begins, since a client may have been told that it is
+    deleted.
     """
     isr = leader.isr
     if not isinstance(isr, CommittedIsr) or follower in isr.committed:
@@ -95,8 +98,8 @@ def shrinkage(
 def lagging(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> tuple[BrokerId, ...]:
-    """Return the members of the committed ISR that have not had the whole log for longer than the
-    lag limit, as of `now_ms`."""
+    """Return the members of the committed ISR that have lacked the end of the log for longer than
+    the lag limit, as of `now_ms`."""
     return tuple(
         replica
         for replica in leader.isr.committed
@@ -141,11 +144,12 @@ UNDECIDED = frozenset(
         Code.NEW_LEADER_ELECTED,
     }
 )
-"""Errors after which a proposal may have been committed or overtaken; only metadata can tell."""
+"""Errors after which a proposal may have been committed or overtaken. Only newer metadata can show
+which."""
 
 
 class ProposalOutcome(Enum):
-    """What the controller's answer means for an ISR proposal in flight."""
+    """The effect of the controller's answer on the ISR proposal in flight."""
 
     COMMITTED = "committed"
     NOT_APPLIED = "certainly not applied: roll it back"

@@ -1,13 +1,13 @@
 """A leader's state in one leader epoch: its ISR, and the progress of its followers.
 
-`Leader` is held by `replica.Replica`; a new leader epoch is a new object.  `IsrState` is the ISR as
-the leader holds it: committed, or committed with one proposal in flight.  While a proposal is in
-flight the controller may or may not have committed it.  The leader therefore counts the *maximal*
+`replica.Replica` holds a `Leader`; a new leader epoch gets a new object. `IsrState` is the ISR as
+the leader holds it: committed, or committed with one proposal in flight. While a proposal is in
+flight the controller may or may not have committed it. The leader therefore counts the *maximal*
 ISR when it advances the high watermark, and the *committed* ISR when it compares with min ISR.
-`FollowerProgress` is what the fetches of one follower prove.
+`FollowerProgress` holds what the fetches of one follower prove.
 
-Which replicas join or leave the ISR is decided in `isr_membership`, how far the high watermark may
-advance in `commit`.  Sources: KIP-497, KIP-966; KIP-227 (fetch sessions).
+`isr_membership` decides which replicas join or leave the ISR, and `commit` how far the high
+watermark may advance. Sources: KIP-497, KIP-966; KIP-227 (fetch sessions).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class CommittedIsr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingExpand:
-    """The committed ISR and a proposal in flight to add `joining`, which counts for the high
-    watermark from before the proposal is sent."""
+    """The committed ISR and a proposal in flight to add `joining`. This replica counts for the high
+    watermark even before the proposal is sent."""
 
     committed: tuple[BrokerId, ...]
     joining: BrokerId
@@ -48,8 +48,8 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingShrink:
-    """The committed ISR and a proposal in flight to remove `leaving`, which count for the high
-    watermark until the removal is committed."""
+    """The committed ISR and a proposal in flight to remove `leaving`. These replicas count for the
+    high watermark until the removal is committed."""
 
     committed: tuple[BrokerId, ...]
     leaving: tuple[BrokerId, ...]
@@ -89,9 +89,9 @@ class Presence:
 
 
 class FollowerProgress:
-    """What a leader knows of one follower in this leader epoch, mostly from its fetches. `log_end`
-    and `broker_epoch` are None, and `log_start` is 0, until it has fetched. A member of the ISR
-    counts as caught up at the beginning of the leader epoch."""
+    """A leader's knowledge of one follower in this leader epoch, mostly from its fetches. Until the
+    follower has fetched, `log_end` and `broker_epoch` are None, and `log_start` is 0. A member of
+    the ISR counts as caught up at the beginning of the leader epoch."""
 
     __slots__ = (
         "_acknowledged_ms",
@@ -125,19 +125,20 @@ class FollowerProgress:
 
     @property
     def acknowledged_ms(self) -> int | None:
-        """Return the send time of the newest reply that the follower has acknowledged with another
-        fetch, or None: then it still followed this leader epoch."""
+        """Return the time when the leader sent the newest reply that the follower has acknowledged
+        with another fetch: at that time it still followed this leader epoch. Return None if there
+        is no such reply."""
         return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
 
     def settle(self, presence: Presence) -> None:
-        """Note that the follower has the whole log: until the leader's log end moves, each fetch of
-        its session counts as a fetch of this partition."""
+        """Record that the follower has the whole log. Until the leader's log end moves, each fetch
+        of its session counts as a fetch of this partition."""
         self._presence = presence
 
     def unsettle(self, session: Presence) -> None:
-        """End what `settle` began, because the leader's log end moved or the session ended. The
-        times of the session's last fetch are kept. Does nothing if a newer session of the follower
-        has replaced this one."""
+        """End the state that `settle` began, because the leader's log end moved or the session
+        ended. Keep the times of the session's last fetch. Do nothing if a newer session of the
+        follower has replaced this one."""
         if self._presence is session:
             self._leave_session(session)
 
@@ -149,7 +150,7 @@ class FollowerProgress:
             self._acknowledged_ms = presence.acknowledged_ms
 
     def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
-        """Note a fetch: it proves that the follower has everything below its offset."""
+        """Record a fetch, which proves that the follower has every record below its offset."""
         self._leave_session(self._presence)
         offset = fetch.offset
         if offset >= leader_end:
@@ -208,8 +209,8 @@ class Leader:
         ]
 
     def stay(self, partition: Partition, now_ms: int) -> None:
-        """Apply newer metadata in the same leader epoch: the ISR, the replicas and min ISR may be
-        other ones. Known followers keep their progress."""
+        """Apply newer metadata in the same leader epoch: the ISR, the replicas and min ISR may have
+        changed. Known followers keep their progress."""
         known = self.followers
         me = partition.leader
         self.followers = {
@@ -226,8 +227,8 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def refused(self, until_ms: int) -> None:
-        """Note that the controller refused the ISR proposal in flight because a member is
-        ineligible. The same expansion, or any shrink, is not proposed again before `until_ms`."""
+        """Record that the controller refused the ISR proposal in flight because a member is
+        ineligible. Do not propose the same expansion, or any shrink, before `until_ms`."""
         if isinstance(self.isr, PendingExpand):
             self.followers[self.isr.joining].join_not_before_ms = until_ms
         else:
@@ -237,8 +238,8 @@ class Leader:
         """Return True if the follower must discard its log and copy this one from the start.
 
         This leader was elected without the last records of some keys, which the follower may have.
-        A member of the ISR or the ELR keeps its log. `empty`: the follower holds no record, so its
-        new copy begins with this fetch.
+        A member of the ISR or the ELR keeps its log. `empty`: True if the follower holds no record,
+        so that its new copy begins with this fetch.
         """
         if self.copied_anew is None or self.may_be_next(broker_id):
             return False

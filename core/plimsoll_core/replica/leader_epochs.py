@@ -1,8 +1,8 @@
 """The start offsets of leader epochs in a log; they prove divergence (KIP-101, KIP-279).
 
-The log appends to it, truncation cuts it, and both sides of a fetch ask it where an epoch ends.  It
-can always be rebuilt from batch headers; only an epoch without records (the leader's own, at the
-log's end) is not in the log.  Strictly increasing in epoch and in offset.
+The log adds an epoch with its first batch, and truncation removes epochs. Both sides of a fetch ask
+where an epoch ends. The cache can always be rebuilt from batch headers, except an epoch without
+records (the leader's own, at the log's end). Entries strictly increase in epoch and in offset.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class EpochCache:
         return self._epochs[0] if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that `epoch` begins at offset `start`, with a batch or with its leader's take-over.
-        Does nothing if `epoch` is the newest one already."""
+        """Record that `epoch` begins at offset `start`, with a batch or with its leader's election.
+        Do nothing if `epoch` is already the newest one."""
         epochs = self._epochs
         if epochs and epochs[-1] == epoch:
             return
@@ -93,7 +93,7 @@ class EpochCache:
         holds `offset` starts there from now on.
 
         A log that is empty at its new start keeps the epoch of its last record, starting at that
-        record: deleting records does not change how complete the log is.
+        record, since deleting records does not change how complete the log is.
         """
         first = offset - 1 if offset == log_end_offset else offset
         position = bisect_right(self._starts, first) - 1

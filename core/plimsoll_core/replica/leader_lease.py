@@ -1,6 +1,6 @@
-"""The leader lease: until when a leader may answer reads and acks=0/1.
+"""The leader lease: the time until which a leader may answer reads and acks=0/1.
 
-For clusters that ask for it (`onControllerLoss: StopServing`); checked when a reply is made, never
+For clusters with `onControllerLoss: StopServing`. The lease is checked when a reply is made, never
 by a timer. acks=all needs no lease: a leader that was replaced gathers no quorum.
 
 A leader may answer while *either* of two conditions holds. (a) The newest answer of a proven
@@ -10,7 +10,7 @@ broker had not been replaced before. (b) Every replica that the controller could
 this leader in its present leader epoch within that time, as its next fetch proves: it acknowledges
 a reply that was made then, and a follower does not lead.
 
-Unclean elections are outside this bound.  Source: docs/protocol.md §7.2.
+Unclean elections are outside this bound. Source: docs/protocol.md §7.2.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.replica.leader import Leader
 
 SESSION_TIMEOUT_MS = 6_000
-"""The default until a controller has sent its own."""
+"""The session timeout in ms that is used until a controller has sent its own."""
 MARGIN_PARTS = 10
-"""One part in ten of the session timeout: for clocks that differ, and replies on their way."""
+"""The divisor of the session timeout that gives the margin: a tenth, for clocks that differ and for
+replies on their way."""
 ANSWERS_MAX = 16
 
 
@@ -39,8 +40,8 @@ class _HeartbeatAnswer(NamedTuple):
 
 
 class LeaderLease:
-    """Tells until when a broker's leaders may serve by the controller's answers to its heartbeats.
-    One object for all partitions of a broker."""
+    """Holds the time until which a broker's leaders may serve, from the controller's answers to its
+    heartbeats. A broker has one for all its partitions."""
 
     __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
@@ -53,16 +54,16 @@ class LeaderLease:
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)
 
     def answered(self, sent_ms: int, session_timeout_ms: int, metadata_end: MetadataOffset) -> None:
-        """Note that a confirmed controller has answered the heartbeat sent at `sent_ms`.
+        """Record that a confirmed controller has answered the heartbeat sent at `sent_ms`.
         `metadata_end`: the number of metadata records committed when it answered."""
         self.window_ms = _window_ms(session_timeout_ms)
         until_ms = sent_ms + self.window_ms
         self._answers.append(_HeartbeatAnswer(sent_ms, until_ms, metadata_end))
 
     def from_controller(self, now_ms: int, applied: MetadataOffset) -> bool:
-        """Condition (a): return True if a heartbeat answer still allows serving at `now_ms`. An
-        answer counts once the metadata records below `applied` include all that were committed when
-        it was sent."""
+        """Return True if condition (a) holds: a heartbeat answer still allows serving at `now_ms`.
+        An answer counts once the metadata records below `applied` include all that were committed
+        when it was sent."""
         self._take(applied)
         return self._until_ms is not None and now_ms < self._until_ms
 
@@ -82,12 +83,10 @@ class LeaderLease:
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:
-    """Condition (b): return True if every other replica that could be elected has followed this
-    leader since `since_ms`. Return False if the newest metadata name another leader epoch.
-
-    `image`: the partition in the newest metadata. It is needed because `leader` may not know yet
-    which replicas are in the ELR.
-    """
+    """Return True if condition (b) holds: every other replica that could be elected has followed
+    this leader since `since_ms`. Return False if the newest metadata name another leader epoch.
+    `image`: the partition in the newest metadata, since `leader` may not know yet which replicas
+    are in the ELR."""
     if image.leader_epoch != leader.epoch:
         return False
     electable = dict.fromkeys((*image.isr, *image.elr, *leader.isr.maximal))

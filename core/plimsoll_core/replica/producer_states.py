@@ -1,12 +1,12 @@
 """The sequences that a log remembers of its idempotent producers, within a broker's memory.
 
 `ProducerStates` belongs to one log: `replica.Replica` checks a batch with it, the log updates it.
-`ProducerMemory` bounds how many producers all logs of a broker remember together: any client may
-write with any number of producer ids to each partition, and what a broker knew when its memory was
-full it would read back at each start.  Above the bound the logs that remember most forget the
-producers that wrote longest ago, until each remembers as many as any other at most.  If there are
-more logs than producers that fit, the logs written to most recently keep one each.  A few logs are
-trimmed at a time, while there is still room for new producers: a large broker knows millions.
+`ProducerMemory` bounds how many producers all logs of a broker remember together. Any client may
+write with any number of producer ids to each partition, and a broker would read all of them back at
+each start. Above the bound the logs that remember most forget the producers that wrote longest ago,
+until each remembers at most as many as any other. If there are more logs than producers that fit,
+the logs written to most recently keep one each. A few logs are trimmed at a time, while there is
+still room for new producers: a large broker knows millions.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import BatchInfo, Duplicate
 
 PRODUCER_BYTES = 1_152
-"""The memory of one producer with its last five batches, measured."""
+"""The memory in bytes of one producer with its last five batches, as measured."""
 PRODUCERS_ASSUMED = 2**30 // 8 // PRODUCER_BYTES
-"""An eighth of a gibibyte, for a broker without a stated memory."""
+"""The limit of producers for a broker without a stated memory: an eighth of a gibibyte's worth."""
 AT_ONCE = 5_000
-"""Producers that are gone through in one call: some milliseconds, and up to one log more."""
+"""The most producers that are visited in one call, which takes some milliseconds. The last log
+visited may exceed it."""
 KEPT_MAX = AT_ONCE // 4
-"""Bound on the producers of a log that is opened while the memory is full. Other logs, largest
-first, forget at least a quarter of the producers that one call goes through."""
+"""The most producers of a log that is opened while the memory is full. Other logs, largest first,
+then forget at least a quarter of the producers that one call visits."""
 
 
 class Remembers(Protocol):
@@ -40,7 +41,7 @@ class Remembers(Protocol):
     def __len__(self) -> int: ...
 
     def forget_to(self, most: int) -> None:
-        """Forget all producers but the `most` that wrote last."""
+        """Forget all producers but those `most` that wrote most recently."""
 
 
 class _Share(NamedTuple):
@@ -70,7 +71,7 @@ class ProducerMemory:
 
     @property
     def _least_room(self) -> int:
-        """Return how many new producers may come before logs are made to forget again."""
+        """Return the number of new producers that may come before logs must forget some again."""
         return max(self.limit // 8, 1)
 
     def bound(self, limit: int) -> None:
@@ -79,22 +80,22 @@ class ProducerMemory:
         self._count()
 
     def join(self, log: Remembers) -> None:
-        """Count the producers of a newly opened log, and reduce them to the room that is left
-        (`read_back`)."""
+        """Count the producers of a newly opened log, and make it forget those for which there is no
+        room (`read_back`)."""
         self._logs[next(self._numbers)] = log
         self.read_back(log)
 
     def join_evenly(self, log: Remembers) -> None:
-        """Count the producers of one of many logs opened at a broker's start. All open logs, this
-        one included, may have to forget some. That may take long, so nothing else may wait for
-        it."""
+        """Count the producers of one of many logs opened at a broker's start. All open logs,
+        including this one, may have to forget some. That may take long, so no other task may wait
+        for it."""
         self._logs[next(self._numbers)] = log
         self.added(len(log))
 
     def read_back(self, log: Remembers) -> None:
-        """Count the producers that a log has restored from its snapshot, and make it forget those
-        that wrote longest ago if there is no room. It keeps at least as many as its share; other
-        logs may have to forget some for these."""
+        """Count the producers that a log has restored from its snapshot. If there is no room, make
+        the log forget those that wrote longest ago. It keeps at least its share; other logs may
+        have to forget some instead."""
         if (producers := len(log)) <= self._room:
             self.added(producers)
             return
@@ -167,7 +168,7 @@ class ProducerMemory:
 
 def _level(sizes: Sequence[int], room: int) -> int:
     """Return the greatest number n such that `room` suffices if each log keeps at most n producers.
-    `sizes`: producers of each log. Return the largest size if all fit."""
+    `sizes`: the number of producers of each log. Return the largest size if all producers fit."""
     left = room
     for number, size in enumerate(ordered := sorted(sizes)):
         if size * (len(ordered) - number) > left:
@@ -179,17 +180,19 @@ def _level(sizes: Sequence[int], room: int) -> int:
 BATCHES_REMEMBERED = 5
 EXPIRATION_MS = 24 * 3600 * 1000
 PRODUCERS_MAX = 10_000
-"""Bound on the producers of one log: each takes a kilobyte, and all of them are written when the
-log rolls. `ProducerMemory` bounds those of all logs of a broker."""
+"""The most producers of one log: each takes a kilobyte, and all of them are written when the log
+rolls. `ProducerMemory` bounds those of all logs of a broker."""
 _LEFT = PRODUCERS_MAX * 3 // 4
-"""Above the bound, all but this many are forgotten: the producers that wrote longest ago."""
+"""The number of producers that stay when a log exceeds the bound. Those that wrote longest ago are
+forgotten."""
 _SEQUENCES = 2**31
 
 
 class ProducerEntry(NamedTuple):
-    """One batch of a producer in a snapshot file, in Kafka's format. Kafka writes the newest batch
-    of each producer. Here all that are remembered are written, oldest first, so that a retry of any
-    of them is still recognised after a restart; Kafka takes the last entry that it reads."""
+    """One batch of a producer in a snapshot file, in Kafka's format. Kafka writes only the newest
+    batch of each producer. Here all remembered batches are written, oldest first, so that a retry
+    of any of them is still recognised after a restart. Kafka, reading such a file, takes the last
+    entry."""
 
     producer_id: int
     producer_epoch: int
@@ -230,8 +233,8 @@ class _Producer:
 
 
 class ProducerStates:
-    """The idempotent producers that have written to one log, and the last batches of each: by these
-    a retry is recognised and a gap in the sequence refused."""
+    """The idempotent producers that have written to one log, and the last batches of each. From
+    these a retry is recognised and a gap in the sequence is refused."""
 
     __slots__ = ("__weakref__", "_memory", "_producers", "written_at")
 
@@ -285,8 +288,8 @@ class ProducerStates:
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def update(self, batch: BatchInfo) -> None:
-        """Record a batch that is in the log. Its sequence is not checked: a follower trusts its
-        leader."""
+        """Record a batch that is in the log. Its sequence is not checked, since a follower trusts
+        its leader."""
         producer_id = batch.producer_id
         if producer_id < 0 or batch.base_sequence < 0:
             return
@@ -315,8 +318,8 @@ class ProducerStates:
                 memory.added(1)
 
     def forget_to(self, most: int) -> None:
-        """Forget all producers but the `most` that wrote last. A client may invent any number of
-        producer ids, and no producer that writes now may be refused for that."""
+        """Forget all producers but those `most` that wrote most recently. A client may invent any
+        number of producer ids, and no producer that writes now may be refused for that."""
         gone = len(self._producers) - most
         if gone <= 0:
             return

@@ -64,16 +64,16 @@ from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role,
 
 
 class Ready(NamedTuple):
-    """The effects of a turn of the event loop on one partition; the shell carries them out in the
-    order of the fields."""
+    """The effects of a turn of the event loop on one partition. The replica manager carries them
+    out in the order of the fields."""
 
     answers: list[Answered]
-    """Answers to parked produces and DeleteRecords. The records of a successful produce are in the
-    log: the shell writes a batch before it tells the replica of it."""
+    """The answers to parked produces and DeleteRecords. The records of a successful produce are
+    already in the log, since the broker writes a batch before it reports it to the replica."""
 
     woken: list[object]
-    """Tokens of parked fetches with something new to read. They run after the answers and read the
-    log as it is then."""
+    """The tokens of parked fetches with something new to read. These run after the answers and read
+    the log as it is then."""
 
     proposal: IsrProposal | None
     """The ISR proposal to send to the controller, if any. The replica has counted the maximal ISR
@@ -85,8 +85,8 @@ NOTHING = Ready([], [], None)
 
 class Replica:
     """One broker's replica of one partition: takes its role from metadata, decides on each request,
-    and collects the effects. The shell calls its methods and reads its fields, but assigns none of
-    them."""
+    and collects the effects. Callers call its methods and read its fields, but must not assign any
+    of them."""
 
     __slots__ = (
         "_answers",
@@ -107,8 +107,8 @@ class Replica:
     def __init__(
         self, partition: Partition, log: LogView, high_watermark: int | None, around: ReplicaContext
     ) -> None:
-        """`partition`: as in the image; the replica takes a role only at the first `apply`.
-        `high_watermark`: from the checkpoint, None if there is none."""
+        """Make a replica without a role. It takes a role at the first `apply`. `partition`: its
+        state in the image. `high_watermark`: the checkpointed one, None if there is none."""
         self._around = around
         self.log = log
         # The newest committed state; no term is known yet, so that the first `apply` changes it.
@@ -136,8 +136,8 @@ class Replica:
     def apply(self, partition: Partition, now_ms: int) -> None:
         """Take newer metadata of the partition, and the role that they give this replica.
 
-        Metadata with an older partition epoch are ignored. Of metadata with the same one only the
-        ELR is taken: the leader may know that epoch already from the controller's answer to its
+        Metadata with an older partition epoch are ignored. If the partition epoch is the same, only
+        the ELR is taken: the leader may know that epoch already from the controller's answer to its
         proposal, which does not state the ELR.
         """
         known = self.partition
@@ -205,8 +205,8 @@ class Replica:
         self._stop_leading(code)
 
     def fail(self) -> None:
-        """Stop leading and following for good, because the log's disk failed. Waiting produces get
-        an error."""
+        """Stop leading and following for good, because the log's disk failed. Answer waiting
+        produces with an error."""
         self._become(FAILED)
         self._stop_leading(Code.KAFKA_STORAGE_ERROR)
 
@@ -225,8 +225,8 @@ class Replica:
     # --- leading ------------------------------------------------------------------------------
 
     def produce(self, batch: BatchInfo, acks: int) -> Append | Duplicate | Code:
-        """Decide on a client's batch: return the offset and leader epoch to write it with, the
-        offsets of the same batch if it is in the log already, or the error."""
+        """Decide on a client's batch. Return the offset and leader epoch with which to write it,
+        the offsets of the same batch if it is already in the log, or the error."""
         leader = self.leader
         if leader is None:
             return self._not_leading()
@@ -241,7 +241,7 @@ class Replica:
         return Append(log.log_end_offset, leader.epoch)
 
     def wrote(self) -> None:
-        """Note that the batch permitted by `produce` has been appended to the log."""
+        """Record that the batch permitted by `produce` has been appended to the log."""
         self._end_moved = True
 
     def wait_for_commit(self, waiter: AckWaiter) -> None:
@@ -270,7 +270,7 @@ class Replica:
             self._answers.extend(self.waiters.expire(now_ms))
 
     def check_lag(self, now_ms: int) -> None:
-        """Propose to drop in-sync followers that lag; called every half of the lag limit."""
+        """Propose to remove in-sync followers that lag. Called every half of the lag limit."""
         leader = self.leader
         if leader is None:
             return
@@ -345,7 +345,7 @@ class Replica:
         self, offset: int, leader_epoch: int | None, last_fetched_epoch: int | None
     ) -> Code | EndOffset:
         """Return NONE if a consumer may read from `offset` (up to the high watermark). Otherwise
-        return the error, or the epoch end at which its log diverges from this one."""
+        return the error, or the epoch end at which the consumer's log diverges from this one."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
@@ -360,8 +360,9 @@ class Replica:
         return checked if isinstance(checked, Code) else Code.OFFSET_OUT_OF_RANGE
 
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
-        """Return NONE if a follower may read from its offset, which is then noted as its progress.
-        Otherwise return the error, or the epoch end to which the follower must truncate."""
+        """Return NONE if a follower may read from its offset, and record the offset as its
+        progress. Otherwise return the error, or the epoch end to which the follower must
+        truncate."""
         code = self._check_leading(fetch.leader_epoch)
         if code is not Code.NONE:
             return code
@@ -386,8 +387,8 @@ class Replica:
         return Code.NONE
 
     def start_moved(self) -> None:
-        """Note that retention or DeleteRecords moved the log start: parked fetches of followers are
-        woken to learn of it."""
+        """Wake parked fetches of followers, because retention or DeleteRecords has moved the log
+        start and they must be told."""
         self._end_moved = True
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
@@ -437,15 +438,15 @@ class Replica:
         )
 
     def cut(self) -> None:
-        """Note that the log was truncated or emptied; the high watermark is moved into the log's
+        """Record that the log was truncated or emptied, and move the high watermark into the log's
         range."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
         self.compacted_copy.cut()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
-        """Note that the batches of a leader's reply, if any, have been appended. `high_watermark`:
-        as the reply states it. `shows_compaction`: see `follower.shows_compaction`."""
+        """Record that the batches of a leader's reply, if any, have been appended.
+        `high_watermark`: the reply's. `shows_compaction`: see `follower.shows_compaction`."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
@@ -487,17 +488,17 @@ class Replica:
 
 
 def may_append(replica: Replica, leader: Leader) -> Code:
-    """Return NONE if a coordinator's shard may write to its partition: `leader`, the leadership
-    under which it loaded, still holds, and enough replicas are in sync. Otherwise return the
-    error."""
+    """Return NONE if a coordinator's shard may write to its partition: this replica still leads in
+    the leader epoch of `leader`, under which the shard was loaded, and enough replicas are in sync.
+    Otherwise return the error."""
     if replica.leader is not leader:
         return Code.NOT_LEADER_OR_FOLLOWER
     return check_before_append(leader, -1)
 
 
 def next_place(replica: Replica, leader: Leader) -> Append | None:
-    """Return the offset and leader epoch for the next batch of a coordinator's shard, or None if
-    the leadership `leader` is over."""
+    """Return the offset and leader epoch for the next batch of a coordinator's shard. Return None
+    if this replica no longer leads in the leader epoch of `leader`."""
     if replica.leader is not leader:
         return None
     return Append(replica.log.log_end_offset, leader.epoch)

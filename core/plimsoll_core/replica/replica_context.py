@@ -29,9 +29,9 @@ def check_lifetime(registered: Broker | None, broker_epoch: int) -> Code:
 
 
 class LogView(Protocol):
-    """A replica's view of its log.  The broker's `LogWriter` alone writes records to it and
-    truncates it.  The only thing that the replica writes itself is `epochs`: `Replica.apply`
-    records a leader epoch that begins or is forgotten without a record."""
+    """A replica's view of its log. Only the broker's `LogWriter` writes records to the log and
+    truncates it. The replica itself writes only to `epochs`: `Replica.apply` records a leader epoch
+    that begins or is forgotten without a record."""
 
     log_start_offset: int
     log_end_offset: int

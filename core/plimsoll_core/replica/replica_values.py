@@ -1,7 +1,6 @@
 """The values that pass between a replica's rules and its caller: batch headers, fetches, answers.
 
-`BatchInfo` is a protocol: the wire's parsed header has these attributes. Nothing here decides
-anything.
+`BatchInfo` is a protocol: a parsed batch header has these attributes. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Append(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The offsets of a batch that is in the log already. The retry is answered with them once they
-    are committed."""
+    """The offsets of a batch that is already in the log. A retry of the batch is answered with them
+    once they are committed."""
 
     base_offset: int
     last_offset: int
@@ -57,8 +56,8 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int | None
     log_start: int
     acknowledged_ms: int | None = None
-    """When the leader sent the reply that this fetch acknowledges, by the leader's clock; None if
-    it acknowledges none."""
+    """The time when the leader sent the reply that this fetch acknowledges, by the leader's clock
+    in ms; None if the fetch acknowledges none."""
 
 
 class EndOffset(NamedTuple):

@@ -1,9 +1,9 @@
 """A replica's role for one partition as one value, and which role may follow which.
 
-Rule: everything that a role is, and every reason for which one follows another, is in this file.
-`replica.Replica` alone takes a role, by `succeed`.  The broker's shell brings what happened
-(`apply`, `halt`, `close`, `fail`) and reads `Replica.role`; it never assigns it.
-Source: docs/protocol.md §4.2 and §4.3 (leading, following), §4.8 (a fenced fetch).
+Everything that a role is, and every reason for which one follows another, is in this file. Only
+`replica.Replica` takes a role, by `succeed`. The broker reports events (`apply`, `halt`, `close`,
+`fail`) and reads `Replica.role`; it never assigns it. Source: docs/protocol.md §4.2 and §4.3
+(leading, following), §4.8 (a fenced fetch).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Leading:
     """The replica accepts produces, answers fetches and moves the high watermark."""
 
     leader: Leader
-    """The state of this leadership. A new leader epoch has another object, and so is another
+    """The state of this leadership. Another leader epoch has another object, and so is another
     role."""
 
 
@@ -43,7 +43,7 @@ class Failed:
 Role = Leading | Following | Halted | Failed
 
 FOLLOWING, HALTED, FAILED = Following(), Halted(), Failed()
-"""Roles without state: there is one instance of each, compared by identity."""
+"""The roles without state. Each has one instance, compared by identity."""
 
 LED = "newer metadata name this broker the leader"
 LED_ELSEWHERE = "metadata of a newer leader epoch name another leader, or none"
@@ -74,7 +74,8 @@ MAY_FOLLOW: Mapping[type[Role], Mapping[type[Role], str]] = {
         Failed: "its disk failed again: a flush may fail after an append did",
     },
 }
-"""Causes by former and next role. A transition that is not listed is a bug."""
+"""For each role and each role that may follow it: the cause of that transition. A transition that
+is not listed is a bug."""
 
 
 def succeed(before: Role, after: Role) -> Role:

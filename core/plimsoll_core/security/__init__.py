@@ -1,1 +1,2 @@
-"""Users, credentials, ACLs and logins: committed state, and the rules that need nothing else."""
+"""Users, credentials, ACLs and logins: committed state, and the rules that depend on nothing
+else."""

@@ -1,4 +1,4 @@
-"""ACLs as values: their fields in Kafka's names and numbers, filters, and which ACLs are invalid.
+"""ACLs as values: their fields in Kafka's names and numbers, filters, and the check of a new ACL.
 
 Parts of records and of images; `acl_index` decides with them. Source: KIP-11, KIP-290;
 `AclBinding`, `ResourcePattern` and `AclControlManager.validateNewAcl` of Kafka 4.1.
@@ -12,17 +12,17 @@ from enum import Enum
 import msgspec
 
 CLUSTER_NAME = "kafka-cluster"
-"""The only resource of the type Cluster."""
+"""The name of the only resource of the type Cluster."""
 WILDCARD = "*"
-"""Stands for every resource of a type as a literal name, and for every host as a host."""
+"""As a resource name it stands for every resource of the type, as a host for every host."""
 EVERYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
 NAME_BYTES_MAX = 1024
-"""Bound on the name of a resource or a principal in a rule, in UTF-8."""
+"""The most bytes, in UTF-8, of the name of a resource or a principal in an ACL."""
 TOPIC_BYTES_MAX = 249
-"""Bound on a topic's name in a rule: no topic has a longer one."""
+"""The most bytes of a topic's name in an ACL, since no topic has a longer name."""
 HOST_BYTES_MAX = 64
-"""Bound on a host in a rule: an address, maybe with an interface's name."""
+"""The most bytes of a host in an ACL: an address, possibly with an interface's name."""
 
 
 class AclOperation(Enum):
@@ -113,9 +113,9 @@ def operation_bits(operations: Iterable[AclOperation]) -> int:
 
 
 ANY_NUMBER = 1
-"""The number that matches everything of its kind in a filter."""
+"""Kafka's number that matches everything of its kind in a filter."""
 MATCH_NUMBER = 2
-"""The pattern number of a filter that matches every rule which applies to a resource of that
+"""Kafka's pattern number of a filter that matches every ACL which applies to a resource of that
 name."""
 
 
@@ -146,35 +146,35 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def malformed(acl: Acl) -> str | None:
-    """Return a sentence on why an ACL must not be created, or None if it may be."""
+    """Return a sentence that says why an ACL must not be created, or None if it may be."""
     kind, separator, user = acl.principal.partition(":")
     if text := _too_long(acl):
         return text
     if not acl.name:
-        return "The name of a rule's resource is empty."
+        return "The resource name of the ACL is empty."
     if not (kind and separator and user):
-        return "A principal is written as its type and its name, like User:alice."
+        return "The principal of an ACL must be a type and a name, like User:alice."
     if acl.resource is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         return f"The only resource of type Cluster is {CLUSTER_NAME}."
     if not acl.host:
-        return "The host of a rule is empty; every host is *."
+        return "The host of the ACL is empty; use * for every host."
     return None
 
 
 def _too_long(acl: Acl) -> str | None:
     most = TOPIC_BYTES_MAX if acl.resource is ResourceType.TOPIC else NAME_BYTES_MAX
     if _size(acl.name) > most:
-        return f"The name of a {acl.resource.value} in a rule has {most} bytes at most."
+        return f"The name of a {acl.resource.value} in an ACL may have at most {most} bytes."
     if _size(acl.principal) > NAME_BYTES_MAX:
-        return f"A principal in a rule has {NAME_BYTES_MAX} bytes at most."
+        return f"A principal in an ACL may have at most {NAME_BYTES_MAX} bytes."
     if _size(acl.host) > HOST_BYTES_MAX:
-        return f"A host in a rule is an address: {HOST_BYTES_MAX} bytes at most."
+        return f"A host in an ACL must be an address of at most {HOST_BYTES_MAX} bytes."
     return None
 
 
 def _size(text: str) -> int:
-    """Return the number of bytes in UTF-8. Text that cannot be encoded counts as one byte above the
-    bound."""
+    """Return the number of bytes in UTF-8. For text that cannot be encoded, return one more than
+    the bound."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -182,8 +182,9 @@ def _size(text: str) -> int:
 
 
 class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects ACLs. A field that is None matches everything. `matches_name`: Kafka's pattern type
-    Match: every ACL that applies to a resource called `name`, also by prefix or wildcard."""
+    """Selects ACLs. A field that is None matches everything. `matches_name`: True for Kafka's
+    pattern type Match, which selects every ACL that applies to a resource called `name`, also by
+    prefix or wildcard."""
 
     resource: ResourceType | None = None
     name: str | None = None

@@ -1,8 +1,8 @@
 """Decides by ACLs as Kafka does, at a cost that does not depend on their number.
 
-Made beside an image and changed by what a record adds or removes.  A decision looks at the cells of
-the principal and of User:*: two literal names, and one prefix for each length of prefix that there
-is.  Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
+Made beside an image and changed by the ACLs that a record adds or removes. A decision looks at the
+cells of the principal and of User:*: two literal names, and one prefix for each length that a
+prefix has. Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALLOWS = {
     operation: _ALL | sum(_BIT[one] for one in _IMPLYING.get(operation, (operation,)))
     for operation in AclOperation
 }
-"""An Allow of any of these operations allows the operation."""
+"""For each operation, the bits of the operations of which an Allow also allows it."""
 
 
 def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
@@ -46,7 +46,8 @@ def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
 
 
 _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
-"""A Deny implies nothing."""
+"""For each operation, the bits of the operations of which a Deny denies it. A Deny implies no other
+operation."""
 
 
 class Cell(NamedTuple):
@@ -67,8 +68,8 @@ class Rules(NamedTuple):
 
 
 class Present(NamedTuple):
-    """How many ACLs of any principal there are for each literal name and each prefix of one
-    resource type. `lengths`: how many of each prefix length."""
+    """The numbers of ACLs, of any principal, for each literal name and each prefix of one resource
+    type. `lengths`: the number of ACLs with a prefix of each length."""
 
     literal: Map[str, int] = Map()
     prefixed: Map[str, int] = Map()
@@ -76,7 +77,7 @@ class Present(NamedTuple):
 
 
 class Ground(Enum):
-    """Why a request is allowed or denied."""
+    """The ground on which a request is allowed or denied."""
 
     SUPER_USER = "SuperUser"
     DISABLED = "Disabled"
@@ -92,8 +93,8 @@ class AclVerdict(NamedTuple):
 
 
 class AclQuestion(NamedTuple):
-    """Whether a principal may perform an operation on a resource. `host`: the client's address,
-    without port."""
+    """The question whether a principal may perform an operation on a resource. `host`: the client's
+    address, without port."""
 
     principal: str
     host: str
@@ -116,8 +117,8 @@ class AclIndex(msgspec.Struct, frozen=True):
         return self._changed(acl, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
-        """Return True if the ACLs allow what is asked. `otherwise`: the decision if no ACL of any
-        principal is about the resource."""
+        """Return True if the ACLs allow the operation in the question. `otherwise`: the result if
+        no ACL of any principal is about the resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
         allowed = False
@@ -222,7 +223,7 @@ class AclIndex(msgspec.Struct, frozen=True):
 
 
 def index_of(acls: Iterable[Acl]) -> AclIndex:
-    """Build the index of distinct rules."""
+    """Build the index of distinct ACLs."""
     index = AclIndex()
     for acl in acls:
         index = index.added(acl)

@@ -1,10 +1,11 @@
 """Logins by certificates: trusted authorities, and the user of a certificate.
 
-Pure: TLS verifies the chain, the shell reads the certificate, and this module returns its user.
-A certificate of the cluster's own authority is a user's because its fingerprint is committed as
-that user's: no name in it is read, and a removed fingerprint is refused.  One of
-another authority is called by its distinguished name, written as Java does, which no other kind of
-user can have: it has an equals sign.  Source: RFC 2253, KIP-371, `DefaultKafkaPrincipalBuilder`.
+Pure: TLS verifies the chain, the broker reads the certificate, and this module returns its user. A
+certificate of the cluster's own authority belongs to a user if its fingerprint is committed for
+that user: no name in it is read, and a removed fingerprint is refused. A certificate of another
+authority gives the user its distinguished name, written as Java does; no other kind of user can
+have such a name, since it has an equals sign. Source: RFC 2253, KIP-371,
+`DefaultKafkaPrincipalBuilder`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 from plimsoll_core.security.inside import SCHEME
 
 TLS_LOGIN = "Tls"
-"""The name of the method in listeners."""
+"""The name of the certificate login in listeners."""
 CertificateMechanism = Literal["TLS"]
 BY_CERTIFICATE: CertificateMechanism = "TLS"
 OWN_AUTHORITY = "clients"
@@ -30,7 +31,7 @@ OWN_AUTHORITY = "clients"
 
 SUBJECT_CHARACTERS_MAX = 240
 CERTIFICATES_MAX = 4
-"""Bound on a user's certificates: the newest, and earlier ones that have not expired."""
+"""The most certificates of a user: the newest, and earlier ones that have not expired."""
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -42,14 +43,15 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""RFC 2253's; Java writes all others by their numbers."""
+"""The keywords of RFC 2253 for attributes of a name, by object identifier. Java writes all others
+by their numbers."""
 _BEGINS = re.compile(rf"(?:{'|'.join(_KEYWORDS.values())}|\d+(?:\.\d+)+)=")
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An authority that is trusted to sign client certificates. `name`: by which objects refer to
-    it; `source`: the object that it was read from, empty for the cluster's own authority;
+    """An authority that is trusted to sign client certificates. `name`: the name by which objects
+    refer to it; `source`: the object from which it was read, empty for the cluster's own authority;
     `certificates`: of the authority itself (DER), each of which is trusted."""
 
     name: str
@@ -58,8 +60,8 @@ class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class UserCertificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user's certificate that the cluster's own authority signed. `sha256`: of its DER, in
-    hex."""
+    """A user's certificate that the cluster's own authority signed. `sha256`: the SHA-256 of its
+    DER, in hex."""
 
     sha256: str
     not_after_ms: int
@@ -130,8 +132,8 @@ def authority_of(authorities: Iterable[ClientAuthority], anchor: str) -> ClientA
 
 
 def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
-    """Return why a certificate signed by another authority cannot be a user's login, or None if it
-    can."""
+    """Return the reason why a certificate signed by another authority cannot be a user's login, or
+    None if it can."""
     if any(one.startswith(f"{SCHEME}:") for one in shown.identities):
         # It claims an identity of this product, which only the product's own authorities grant.
         return CertificateRefusal.NO_CLIENT
@@ -168,7 +170,8 @@ class NamePart(NamedTuple):
 
 def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
     """Return the name as Java's `X500Principal.getName()` writes it: the last of `parts` comes
-    first. Return "" if a value has unprintable characters, since no user may have such a name."""
+    first. Return an empty string if a value has unprintable characters, since no user may have such
+    a name."""
     written = []
     for several in reversed(parts):
         for part in several:

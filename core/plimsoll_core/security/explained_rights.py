@@ -1,9 +1,10 @@
-"""Why a principal may do something, or may not: what brokers decide, and what decides it.
+"""Explains why a principal may do something, or may not: the brokers' decision, and its ground.
 
-Pure, of what is committed (`state.Security`); no request is decided here.  What is known here
-beside the index of rules: a user that is disabled does nothing, because no login of it is accepted;
-and a right on the cluster, or on any topic, is enough for some things (`requirements` names them,
-the guards of brokers and `controller.security.reauthorization` ask for them).
+Pure; computed from the committed state (`state.Security`); no request is decided here. Beside the
+index of ACLs this module considers two rules: a disabled user may do nothing, because no login of
+the user is accepted; and a right on the cluster, or on any topic, suffices for some operations
+(listed in `requirements`, and used by the guards of brokers and
+`controller.security.reauthorization`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _IN_NO_NAME = "\0"
 
 
 def explained(security: Security, asked: AclQuestion) -> AclVerdict:
-    """Return the decision on a request as if ACLs were enforced, whatever the mode, with its
-    ground: a disabled user, an ACL, or another right that is enough."""
+    """Return the decision on a question as if ACLs were enforced, whatever the mode, with its
+    ground: a disabled user, an ACL, or another right that suffices."""
     kind, _, user = asked.principal.partition(":")
     if kind == _USER and security.is_disabled(user):
         return AclVerdict(False, Ground.DISABLED)
@@ -31,11 +32,9 @@ def explained(security: Security, asked: AclQuestion) -> AclVerdict:
 
 
 def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> AclVerdict | None:
-    """Return the decision of another right that also permits what is asked, or None if none does.
-
-    Create or Delete on the cluster permits the same on each topic. Write on any topic permits
-    IdempotentWrite on the cluster (KIP-679).
-    """
+    """Return the decision by another right that also permits the operation, or None if no such
+    right does. Create or Delete on the cluster permits the same on each topic. Write on any topic
+    permits IdempotentWrite on the cluster (KIP-679)."""
     if asked.resource is ResourceType.TOPIC and asked.operation in _OF_THE_CLUSTER:
         on_all = asked._replace(resource=ResourceType.CLUSTER, name=CLUSTER_NAME)
         verdict = security.explain(on_all)

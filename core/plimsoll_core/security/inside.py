@@ -1,13 +1,13 @@
-"""Identities inside: brokers and controllers, by their certificates and the committed fingerprints.
+"""Identities of brokers and controllers, by their certificates and the committed fingerprints.
 
 A certificate of the cluster's internal authority names one identity, `plimsoll://<cluster
-id>/broker/<id>` or `…/controller`.  Whether it is still believed is committed: of each broker the
-fingerprints of the certificates that it may show, the newest first, so that one that was replaced
-is refused from the record on, also with its key.  A controller's certificate is made by each
-operator process for itself, and stands in no record.
+id>/broker/<id>` or `…/controller`. The committed records decide whether a broker's certificate is
+still accepted: they hold the fingerprints of the certificates that each broker may present, newest
+first. So a replaced certificate is refused from the record on, also with its key. Each operator
+process makes a controller's certificate for itself, and no record holds it.
 
-The functions say what is wrong with a peer, as a reason for metrics; empty: nothing.  They read
-values; TLS itself is done elsewhere (`plimsoll_net`).
+The functions return the fault of a peer as a reason for metrics, empty if there is none. They read
+values; `plimsoll_net` does TLS itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ OTHER_PEER = "other-peer"
 RETIRED = "retired-certificate"
 PLAINTEXT = "plaintext"
 REASONS = (NO_IDENTITY, OTHER_CLUSTER, OTHER_PEER, RETIRED, PLAINTEXT)
-"""The reasons to refuse a peer with a certificate of the right authority; `PLAINTEXT`: it has
-none."""
+"""The reasons to refuse a peer with a certificate of the right authority. `PLAINTEXT`: it has no
+certificate."""
 CERTIFICATES_MAX = 2
-"""Bound on a broker's certificates: the one in use, and its successor."""
+"""The most certificates of a broker: the one in use, and its successor."""
 
 
 class InsideMode(Enum):
@@ -42,14 +42,14 @@ class InsideMode(Enum):
 
 
 ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
-"""Each is one step from its neighbours."""
+"""The modes in order. The mode may change by one step at a time."""
 
 
 def unstated_mode(
     pinned: InsideMode | None, committed: InsideMode, *, has_brokers: bool
 ) -> InsideMode:
-    """Return the mode of a cluster with a LogCluster that states none: Required for a new cluster,
-    the present one for an existing cluster.
+    """Return the mode of a cluster if its LogCluster states none: Required for a new cluster, the
+    present mode for an existing one.
 
     `pinned`: the mode determined before, None if it is unknown. `committed`: the mode in the
     metadata log. `has_brokers`: True if the log names a broker that has ever registered.
@@ -109,7 +109,8 @@ def controller_name(cluster_id: UUID) -> str:
 
 
 def cluster_asked_for(name: str | None) -> UUID | None:
-    """Return the cluster id in such a server name, or None if it is not one."""
+    """Return the cluster id in a name made by `controller_name`, or None if it is not such a
+    name."""
     try:
         return UUID((name or "").removesuffix(f".controller.{SCHEME}"))
     except ValueError:
@@ -142,8 +143,8 @@ def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
 def refuses_broker(
     inside: Inside, cluster_id: UUID, peer: Peer | None, broker_id: int | None = None
 ) -> str:
-    """Return why the peer is not accepted as a broker of the cluster, or "" if it is. `broker_id`:
-    the broker that is expected, None for any."""
+    """Return the reason why the peer is not accepted as a broker of the cluster, empty if it is.
+    `broker_id`: the expected broker, None for any."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:
@@ -157,7 +158,8 @@ def refuses_broker(
 
 
 def refuses_controller(cluster_id: UUID, peer: Peer | None) -> str:
-    """Return why the peer is not accepted as a controller of the cluster, or "" if it is."""
+    """Return the reason why the peer is not accepted as a controller of the cluster, empty if it
+    is."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:

@@ -1,8 +1,8 @@
-"""The right that each Kafka API requires: one table, a row for every API that is served.
+"""The right that each Kafka API requires: one table, with a row for every API that is served.
 
-A broker answers no API that has no row here (`handlers.security.gate`); how what is refused is
-told, its guards say.  Source: Kafka's `KafkaApis` and `ControllerApis` (operations and resources
-of KIP-11 and later).
+A broker answers no API without a row here (`handlers.security.gate`). The guards decide how a
+client is told of a refusal. Source: Kafka's `KafkaApis` and `ControllerApis` (operations and
+resources of KIP-11 and later).
 """
 
 from __future__ import annotations

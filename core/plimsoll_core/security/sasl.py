@@ -1,8 +1,8 @@
-"""One connection's way to an identity: which request may come when, and what each is told.
+"""The login of one connection: which request may come when, and the answer to each.
 
-Pure: the caller hands in nonces, times and what is committed.  A connection of a listener that asks
-for a login begins in Start.  Until it is Authenticated nothing but ApiVersions, SaslHandshake and
-SaslAuthenticate is answered.  Source: KIP-43, KIP-152, KIP-368; `SaslServerAuthenticator` of Kafka.
+Pure: the caller passes nonces, times and the committed credentials. A connection of a listener with
+authentication begins in Start. Until it is Authenticated only ApiVersions, SaslHandshake and
+SaslAuthenticate are answered. Source: KIP-43, KIP-152, KIP-368; `SaslServerAuthenticator` of Kafka.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 """The keys of the requests that are answered before a login."""
 REQUESTS_MAX = 8
-"""Bound on requests before a login."""
+"""The most requests of a connection before its login is complete."""
 EXPIRED_GRACE_MS = 60_000
-"""A session that is over is closed by its next request, and without one so much later."""
-FAILED = "The login failed: the user, the password, the token or the mechanism is not right."
-"""The same message for every cause, so that it reveals nothing."""
+"""The time in ms after which a connection with an expired session is closed if it sends no request.
+Its next request closes it at once."""
+FAILED = "The login failed: the user, the password, the token or the mechanism is wrong."
+"""The message of every failed login. It is the same for every cause, so that it reveals nothing."""
 
 Mechanism = ScramMechanism | TokenMechanism
 
@@ -56,9 +57,9 @@ def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
 
 
 class LoginStage(Enum):
-    """How far the login of a connection has come. Verifying: the shell verifies a token's
-    signature. TokenRefused: the client has been told so and must still answer, as RFC 7628
-    requires."""
+    """The progress of a connection's login. Verifying: the broker verifies a token's signature.
+    TokenRefused: the client has been told that its token is refused, and must still answer, as RFC
+    7628 requires."""
 
     START = "Start"
     HANDSHAKE = "Handshake"
@@ -70,9 +71,9 @@ class LoginStage(Enum):
 
 
 class Identity(NamedTuple):
-    """The user that a connection has logged in as, and the proof: the key of a password, the issuer
-    and key of a token, or a certificate. The login is valid while that is committed, and until
-    `until_ms`; None for no end."""
+    """The user as which a connection has logged in, and the proof: the key of a password, the
+    issuer and key of a token, or a certificate. The login is valid while the proof is committed,
+    and until `until_ms`; None for no end."""
 
     user: str
     mechanism: Mechanism | CertificateMechanism
@@ -93,11 +94,11 @@ def by_certificate(proof: CertificateProof) -> Identity:
 
 
 class LoginAnswer(NamedTuple):
-    """The answer to SaslHandshake or SaslAuthenticate, and what the caller has to do.
+    """The answer to SaslHandshake or SaslAuthenticate, with what the caller has to do next.
 
-    `closes`: why to close the connection after the answer, empty to keep it. `logged_in`: set if
-    the login succeeded, for `lifetime_ms` (0: no end). `token`: if set, do not answer yet but
-    verify the token and call `judged`.
+    `closes`: the reason to close the connection after the answer, empty to keep it. `logged_in`:
+    set if the login succeeded, for `lifetime_ms` (0: no end). `token`: if set, do not answer yet
+    but verify the token and call `judged`.
     """
 
     code: int = Code.NONE
@@ -131,15 +132,15 @@ class SaslSession:
     """True if the login has expired: only requests of a new login are answered."""
 
     claimed: str = ""
-    """The user that the client named last, proven or not."""
+    """The user that the client has named in its last login, proven or not."""
 
     _mechanism: Mechanism | None = None
     _challenge: scram.Challenge | None = None
     _asked: int = 0
 
     def refuses(self, api_key: int) -> str:
-        """Return why a request with this API key must close the connection, or "" if it may be
-        answered. Counts the requests of an unfinished login."""
+        """Return the reason why a request with this API key must close the connection, empty if the
+        request may be answered. Count the requests of an unfinished login."""
         if self.stage is LoginStage.AUTHENTICATED:
             over = self.expired and api_key not in BEFORE_LOGIN
             return "session-expired" if over else ""

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: what is kept of a password, and the server's side of a login.
+"""SCRAM-SHA-256 and SCRAM-SHA-512: the stored form of a password, and the server's side of a login.
 
-Pure: nonces and times are given.  What is kept does not let its reader log in (StoredKey and
-ServerKey of RFC 5802).  A user that does not exist gets the same answer as a wrong password.
+Pure: nonces and times are arguments. The stored keys (StoredKey and ServerKey of RFC 5802) do not
+allow their reader to log in. A user that does not exist gets the same answer as a wrong password.
 Source: RFC 5802, RFC 7677, KIP-84, KIP-554; `ScramSaslServer` of Kafka.
 """
 
@@ -24,17 +24,17 @@ SPEC_NAMES: dict[ScramMechanism, str] = {
     "SCRAM-SHA-256": "ScramSha256",
     "SCRAM-SHA-512": "ScramSha512",
 }
-"""The names in objects and committed listeners."""
+"""The names of the mechanisms in objects and committed listeners."""
 _HASH = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 NONCE_BYTES = 24
 SALT_BYTES_MAX = 128
 MESSAGE_BYTES_MAX = 4096
-"""Bound on one message of an exchange."""
+"""The most bytes of one message of an exchange."""
 USER_NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-"""The names that librdkafka and kafka-python send unchanged: a name with a comma or an equals sign
-could never log in with them."""
+"""The form of user names that librdkafka and kafka-python send unchanged. A user with a comma or an
+equals sign in its name could never log in with these clients."""
 
 
 class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is stored of one user's password for one mechanism. `owner`: the uid of the User object
+    """The stored form of one user's password for one mechanism. `owner`: the uid of the User object
     that declares it; empty if a client created it."""
 
     user: str
@@ -118,8 +118,8 @@ def key_bytes(mechanism: ScramMechanism) -> int:
 
 
 class Challenge(NamedTuple):
-    """The state of an exchange after the server's first message; `end` completes it with the
-    client's second. `credential`: None if there is no such user."""
+    """The state of an exchange after the server's first message. `end` completes it with the
+    client's second message. `credential`: None if there is no such user."""
 
     user: str
     mechanism: ScramMechanism
@@ -131,8 +131,8 @@ class Challenge(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """The client has proven to know the password. `stored_key`: the present or the former key,
-    whichever its proof matches. `server_final`: the server's last message."""
+    """The proof that the client knows the password. `stored_key`: the present or the former key,
+    whichever the proof matches. `server_final`: the server's last message."""
 
     user: str
     stored_key: bytes
@@ -140,7 +140,8 @@ class Proven(NamedTuple):
 
 
 class ScramError(Exception):
-    """The login failed. The message is for the log only: the client is not told the reason."""
+    """Raised if the login failed. The message is for the log only; the client is not told the
+    reason."""
 
 
 _FIRST = re.compile(rb"(n|y|p=[A-Za-z0-9.-]+),(?:a=([^,]*))?,(.*)", re.DOTALL)
@@ -176,18 +177,18 @@ def begin(
 
 def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
     if len(message) > MESSAGE_BYTES_MAX:
-        raise ScramError("its first message is too long")
+        raise ScramError("the client's first message is too long")
     found = _FIRST.fullmatch(message)
     if found is None or found[1] not in (b"n", b"y"):
-        raise ScramError("its first message has no form, or asks for channel binding")
+        raise ScramError("the client's first message is malformed, or asks for channel binding")
     bare = _FIRST_BARE.fullmatch(found[3])
     if bare is None:
-        raise ScramError("its first message has no form")
+        raise ScramError("the client's first message is malformed")
     if b"tokenauth=true" in bare[3]:
         raise ScramError("delegation tokens are not served")
     user = _name(bare[1])
     if found[2] is not None and _name(found[2]) not in ("", user):
-        raise ScramError("it would act as another user")
+        raise ScramError("the client asks to act as another user, which is not supported")
     gs2_header = message[: len(message) - len(found[3])]
     return user, gs2_header, found[3], bare[2].decode()
 
@@ -197,10 +198,10 @@ def _name(sent: bytes) -> str:
     try:
         text = sent.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("a name is no UTF-8") from error
+        raise ScramError("the user name is not valid UTF-8") from error
     rest = text.replace("=2C", "").replace("=3D", "")
     if "=" in rest:
-        raise ScramError("a name has an equals sign that stands for nothing")
+        raise ScramError("the user name has an equals sign that is not escaped")
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -211,20 +212,20 @@ def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
     if len(client_final) <= MESSAGE_BYTES_MAX:
         found = _LAST.fullmatch(client_final)
     if found is None:
-        raise ScramError("its second message has no form")
+        raise ScramError("the client's second message is malformed")
     binding, proof = _base64(found[2]), _base64(found[4])
     # As Kafka: librdkafka before 2.8 puts its own nonce before the whole of it once more.
     if not found[3].decode().endswith(challenge.nonce):
-        raise ScramError("it answers another challenge")
+        raise ScramError("the client's second message answers another challenge")
     if binding != challenge.gs2_header:
-        raise ScramError("its channel binding is not what it began with")
+        raise ScramError("the client's second message changes the channel binding")
     mechanism, credential = challenge.mechanism, challenge.credential
     signed = b",".join((challenge.client_first_bare, challenge.server_first, found[1]))
     for stored_key, server_key in _candidates(mechanism, credential, now_ms):
         if _fits(mechanism, stored_key, signed, proof) and credential is not None:
             signature = _hmac(mechanism, server_key, signed)
             return Proven(challenge.user, stored_key, b"v=" + base64.b64encode(signature))
-    raise ScramError("no such user, or not its password")
+    raise ScramError("the user does not exist, or the password is wrong")
 
 
 def _candidates(
@@ -252,7 +253,7 @@ def _base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ScramError("its second message is no base64") from error
+        raise ScramError("the client's second message is not valid base64") from error
 
 
 def _hmac(mechanism: ScramMechanism, key: bytes, text: bytes) -> bytes:

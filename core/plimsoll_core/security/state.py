@@ -1,6 +1,6 @@
 """The committed credentials, users and ACLs, and the mode of authorization.
 
-A part of a cluster's image, changed by `cluster.security_records` alone.
+A part of a cluster's image; only `cluster.security_records` changes it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMecha
 from plimsoll_core.security.tokens import TokenIssuer, token_mark
 
 BY_CLIENT = ""
-"""The owner of what no object declares."""
+"""The owner of an ACL or credential that a client created and no object declares."""
 
 
 REMOVALS_MAX = 2_000
 REMOVALS_KEPT_MS = 3_600_000
-"""Time for which removals of users are remembered."""
+"""The time in ms for which removals of users are remembered."""
 
 NO_OBJECT = "none"
-"""The uid of an object that is gone, in the row of an account that stays cut off."""
+"""The uid of an object that is gone, in the entry of a user that stays locked out."""
 
 
 class Mode(Enum):
-    """Whether ACLs are enforced. Off: everything is allowed. Audit: requests that Enforce would
-    refuse are allowed and logged."""
+    """The enforcement of ACLs. Off: everything is allowed. Enforce: denied requests are refused.
+    Audit: requests that Enforce would refuse are allowed and logged."""
 
     OFF = "Off"
     AUDIT = "Audit"
@@ -75,9 +75,9 @@ class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user that a User object declares. `disabled`: True if it may not log in; its open
-    connections are closed. `gone_since_ms`: when the object was first proven absent (wall clock);
-    None if it exists."""
+    """A user that a User object declares. `disabled`: True if the user may not log in; its open
+    connections are closed. `gone_since_ms`: the time when the object was first proven absent (wall
+    clock); None if it exists."""
 
     object: UserObject
     user_name: str
@@ -134,8 +134,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         committed keys, issuers and certificates. With an empty mark, return True unless the user is
         disabled.
 
-        The end of a login's time is not checked here: brokers end sessions themselves, those by a
-        former password and by tokens too.
+        The end of a login's time is not checked here: brokers end sessions themselves, also those
+        by a former password and by tokens.
         """
         if self.is_disabled(user):
             return False
@@ -205,7 +205,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return CertificateProof(user, shown.sha256, shown.anchor, own, shown.not_after_ms)
 
     def believes(self, proof: CertificateProof) -> bool:
-        """Return True if a login by this certificate would still be accepted, not considering its
+        """Return True if a login by this certificate would still be accepted, apart from its
         expiry."""
         authority = authority_of(self.authorities, proof.anchor)
         if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:

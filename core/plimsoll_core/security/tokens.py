@@ -1,8 +1,8 @@
 """Logins by tokens: trusted issuers, the client's message, and the claims of a verified token.
 
-Pure: the shell verifies signatures with a key that `candidates` names, and nothing of a token is
-read before that but its key's id.  Issuers and their public keys are committed, so brokers send no
-request.  Source: RFC 7519, RFC 7628, KIP-255, KIP-768; `OAuthBearerClientInitialResponse` of Kafka;
+Pure: the broker verifies signatures with the keys that `candidates` yields, and before that only
+the key id of a token is read. Issuers and their public keys are committed, so brokers send no
+request. Source: RFC 7519, RFC 7628, KIP-255, KIP-768; `OAuthBearerClientInitialResponse` of Kafka;
 projected ServiceAccount tokens of Kubernetes.
 """
 
@@ -22,26 +22,29 @@ TokenMechanism = Literal["OAUTHBEARER"]
 OAUTHBEARER: TokenMechanism = "OAUTHBEARER"
 TokenLogin = Literal["ServiceAccount", "OAuth"]
 TOKEN_LOGINS: tuple[TokenLogin, ...] = ("OAuth", "ServiceAccount")
-"""The logins by tokens, as listeners name them."""
+"""The kinds of token logins, as listeners name them."""
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384"]
 
 TOKEN_BYTES_MAX = 16 * 1024
 KEY_BYTES_MAX = 1024
-"""Bound on a public key: one of RSA with 4096 bits has 550 bytes."""
+"""The most bytes of a public key. An RSA key with 4096 bits has 550 bytes."""
 SKEW_MS = 30_000
-"""Tolerated lead of an issuer's clock, in milliseconds. The end of a token is never extended."""
+"""The tolerated lead of an issuer's clock, in milliseconds. The end of a token's time is never
+extended."""
 LIFE_MAX_MS = 24 * 3600 * 1000
-"""A token that is valid for longer is refused: a stolen token is usable for a day at most."""
+"""The longest validity of a token in ms; a token with a longer one is refused, so that a stolen
+token is usable for a day at most."""
 USER_CHARACTERS_MAX = 240
 INVALID_TOKEN = b'{"status":"invalid_token"}'
-"""The answer of RFC 7628; the client acknowledges it, and is told that the login failed."""
+"""The server's answer to an invalid token (RFC 7628). The client acknowledges it, and is then told
+that the login failed."""
 
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,253})")
 
 
 class TokenKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A public key of an issuer. `key_id`: by which a token names it; `algorithm`: the only
+    """A public key of an issuer. `key_id`: the id by which a token names it; `algorithm`: the only
     signature algorithm accepted with it; `public_key`: a SubjectPublicKeyInfo (DER)."""
 
     key_id: str
@@ -68,7 +71,7 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def still_says(self, issuers: tuple[TokenIssuer, ...], key: TokenKey) -> bool:
         """Return True if `issuers` still has this issuer, unchanged apart from its keys, and with
-        this key: a login by its token then stays valid."""
+        this key. Then a login by its token stays valid."""
         mine = msgspec.structs.replace(self, keys=())
         return any(
             msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
@@ -140,7 +143,8 @@ def bearer_of(message: bytes) -> Bearer | TokenRefusal:
 def candidates(
     issuers: tuple[TokenIssuer, ...], key_id: object
 ) -> Iterator[tuple[TokenIssuer, TokenKey]]:
-    """Yield the keys with the id `key_id`, with their issuers: at most one of each issuer."""
+    """Yield the keys with the id `key_id`, each with its issuer. Each issuer has at most one such
+    key."""
     for issuer in issuers:
         for key in issuer.keys:
             if key.key_id == key_id:
@@ -171,9 +175,9 @@ class _Claims(msgspec.Struct):
 def judge(
     payload: bytes, issuer: TokenIssuer, key: TokenKey, wanted: str, now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Check the claims in `payload`, of a token with a verified signature. Return the user that it
-    proves at `now_ms`, or the reason to refuse it. `wanted`: the user that the client named, or
-    ""."""
+    """Check the claims in `payload`, which are those of a token with a verified signature. Return
+    the user that the token proves at `now_ms`, or the reason to refuse it. `wanted`: the user that
+    the client named, or empty."""
     try:
         claims = msgspec.json.decode(payload, type=_Claims)
         named = msgspec.json.decode(payload, type=dict[str, Any]).get(issuer.user_claim)

@@ -79,7 +79,7 @@ def test_beginning_lost_after_clean_stop_is_reported(
     assert volume.store is not None
     assert volume.store.close(7, {("orders", 3): 400})
     lose(volume, FIRST)
-    with pytest.raises(StorageError, match="it began at"):
+    with pytest.raises(StorageError, match="the log began at"):
         volume.log()
     assert volume.log().beginning_lost
 

@@ -155,7 +155,7 @@ class TestDeclare:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
         answer = world.declare("mine")
         assert answer.reason == "TopicNameTaken"
-        assert "made by a client" in answer.message
+        assert "created by a client" in answer.message
 
     def test_client_topic_is_adopted_by_object_with_id(self, world: Any) -> None:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))

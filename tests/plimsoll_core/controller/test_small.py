@@ -163,7 +163,7 @@ class TestConfigs:
         small = {"segment.bytes": "14"}
         refusal = client_configs(small)
         assert isinstance(refusal, Refusal)
-        assert refusal.message == "segment.bytes must be at least 1048576 here."
+        assert refusal.message == "segment.bytes must be at least 1048576 for clients."
         assert client_configs(small, small) == (small, None)
         assert check_configs(small) is None, "an owner may"
 

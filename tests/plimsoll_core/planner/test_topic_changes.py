@@ -227,7 +227,7 @@ def test_explicit_topic_is_moved_by_exact_replicas_only() -> None:
     [
         ((), "name no broker"),
         ((1, 1), "name a broker twice"),
-        ((0, 9), "name broker 9, not registered here"),
+        ((0, 9), "name broker 9, not registered in this cluster"),
         ((0, 2), "would be in one rack"),
     ],
 )

@@ -23,14 +23,14 @@ from plimsoll_core.groups.checks import check_group_id
 from plimsoll_wire.messages import decode_request, encode_response
 
 _MANY_KEYS_VERSION = 4
-"""From this version on a request may name many keys. Older versions are librdkafka's: it looks for
-a transaction coordinator until its timeout, unless it gets the one error that it passes to its
-application, with our message."""
+"""The request version from which on a request may name many keys. Older versions are librdkafka's:
+it looks for a transaction coordinator until its timeout, unless it gets the one error that it
+passes to its application, with this broker's message."""
 _GROUP = 0
 _TRANSACTION = 1
 BYTES_AT_ONCE = 1024
-"""A larger request body, in bytes, is handled in a thread. It holds a few hundred keys, which are
-answered within a few milliseconds."""
+"""The largest request body, in bytes, that is handled on the event loop. It holds a few hundred
+keys, which are answered within a few milliseconds."""
 
 
 class _Found(NamedTuple):
@@ -57,15 +57,18 @@ _NO_TRANSACTIONS_FOR_OLDER = _NO_TRANSACTIONS._replace(
     code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 )
 _NOT_YET = _Found(
-    Code.COORDINATOR_NOT_AVAILABLE, "The coordinator of this group is not available yet; ask again."
+    Code.COORDINATOR_NOT_AVAILABLE, "The coordinator of this group is not available yet; retry."
 )
 _TOO_OLD = _Found(
     Code.COORDINATOR_NOT_AVAILABLE,
-    "Groups need metadata version 0.2: it is finalised once every broker runs that release.",
+    "Consumer groups need metadata version 0.2, which the cluster takes once every broker runs "
+    "that release.",
 )
 
 
-_WANTED = _Found(Code.COORDINATOR_NOT_AVAILABLE, "The topic of groups is being made; ask again.")
+_WANTED = _Found(
+    Code.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created; retry."
+)
 
 
 class FindCoordinatorHandler:
@@ -109,7 +112,9 @@ def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
 
 def _find(image: ClusterImage, kind: int, key: str, listener: Listener) -> _Found:
     if kind != _GROUP:
-        return _Found(Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served here.")
+        return _Found(
+            Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served by this cluster."
+        )
     refusal = check_group_id(key)
     if refusal is not None:
         return _Found(refusal.code, refusal.message)

@@ -1,7 +1,7 @@
-"""The APIs by which tools look at groups and remove them.
+"""The APIs by which tools list, describe and delete groups.
 
 `DescribeGroups`: the state and the members of groups. Before version 6 a group that does not exist
-is a dead one, without an error (KIP-1043). Source: docs/protocol.md §5.8.
+is reported as dead, without an error (KIP-1043). Source: docs/protocol.md §5.8.
 
 `ListGroups`: the groups that this broker coordinates; a tool asks every broker. Source: KIP-518
 (states), KIP-848 (types); docs/protocol.md §5.8.
@@ -141,7 +141,7 @@ LIST_GROUPS = GroupApi(_list_operations, _list_values, AclOperation.DESCRIBE)
 
 
 def _deleted_group(request: GroupRequest) -> list[str]:
-    """Return the named groups, each once, as Kafka does."""
+    """Return the group ids that the request names, each once, as Kafka does."""
     return list(dict.fromkeys(request.value.groups_names))
 
 

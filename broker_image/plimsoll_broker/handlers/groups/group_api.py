@@ -1,10 +1,10 @@
-"""GroupApi and GroupHandler: what all group APIs have in common.
+"""GroupApi and GroupHandler: the common part of all group APIs.
 
-A `GroupApi` describes one API: which operations a request asks of the group coordinators, and how
-the response is made from their answers. `GroupHandler` serves its requests. A short request is
-decided in the call itself, so that requests of a connection are decided in the order in which they
-were sent. A longer one stands in its connection's line, and later ones stand behind it.
-`plimsoll_core.groups.step` decides.
+A `GroupApi` describes one API: the operations that a request asks of the group coordinators, and
+the response made from their answers. `GroupHandler` serves its requests. A short request is decided
+in the call itself, so that requests of a connection are decided in the order in which they were
+sent. A longer one waits in its connection's line, and later ones wait behind it.
+`plimsoll_core.groups.step` makes the decisions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ BYTES_AT_ONCE = 8 * 1024
 """The largest request body, in bytes, that is parsed on the event loop, within a few
 milliseconds."""
 ASKED_AT_ONCE = 4
-"""The most operations that are decided in one go, each within a few milliseconds."""
+"""The most operations that are decided in one turn of the event loop; each takes a few milliseconds
+at most."""
 PARTITIONS_AT_ONCE = 500
 """The most partitions in one operation of a coordinator."""
 ROWS_AT_ONCE = 500
@@ -53,13 +54,13 @@ ROWS_AT_ONCE = 500
 TOLD_AT_ONCE = 64 * 1024
 """The largest reply, in bytes, that is encoded without taking memory for it first."""
 _ROW_BYTES = 512
-"""The memory that one row's values take while the reply is encoded, in bytes."""
+"""The memory, in bytes, that the values of one row take while the reply is encoded."""
 
 
 class GroupRequest(NamedTuple):
-    """A parsed request of a group API. `value`: the request as kio parses it. `refused`: topics
-    that the client has no right to. `group_refused`: the client has no right to the group, so all
-    topics are refused."""
+    """A parsed request of a group API. `value`: the request as the kio library parses it.
+    `refused`: the topics that the client has no right to. `group_refused`: True if the client has
+    no right to the group, so that all topics are refused."""
 
     context: RequestContext
     value: Any
@@ -82,11 +83,11 @@ class GroupRequest(NamedTuple):
 class GroupApi:
     """The description of one group API.
 
-    `asks` yields the operations of a request; each is asked of its coordinator when it is taken.
-    `tells` returns the response's values from the answers, which are in the order of the
-    operations; it may run in a thread. `right`: the right that is required for each named group.
-    `topics` returns the topics that a request names, and `topic_right` is required for each of
-    them.
+    `asks` yields the operations of a request; an operation is passed to its coordinator when the
+    caller takes it. `tells` returns the response's values from the answers, which are in the order
+    of the operations; it may run in a thread. `right`: the right that a client needs for each named
+    group. `topics` returns the topics that a request names, and `topic_right` is the right that a
+    client needs for each of them.
     """
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
@@ -98,8 +99,8 @@ class GroupApi:
     """True if the request's bytes count for the quota `producer_byte_rate`."""
 
     def read(self, context: RequestContext) -> GroupRequest:
-        """Parse a request, and decide the client's rights to its topics. They are decided once, so
-        that operations and reply agree."""
+        """Parse a request, and decide the client's rights to its topics. The rights are decided
+        once, so that operations and reply agree."""
         value = decode_request(context.api_key, context.api_version, context.body)
         rights = context.rights
         if rights is None or self.topics is None:
@@ -120,7 +121,7 @@ class GroupApi:
 
 
 class _Question(NamedTuple):
-    """One operation that was asked of a coordinator, and the asker that receives the answer."""
+    """One operation that was passed to a coordinator, and the asker that receives the answer."""
 
     op: Operation
     asker: Asker
@@ -162,7 +163,8 @@ class GroupHandler:
         return self._answered(request, asked)
 
     def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
-        """Yield the questions of a request. Each operation is asked when its question is taken."""
+        """Yield the questions of a request. The operation of a question is passed to its
+        coordinator when the caller takes the question."""
         return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
 
     def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
@@ -223,7 +225,7 @@ class GroupHandler:
 
 
 async def _heard(asker: Asker) -> object:
-    """Return the asker's answer. Wait for it only if it is not there yet."""
+    """Return the asker's answer. Wait only if there is no answer yet."""
     return await asker.future() if asker.answer_value is None else asker.answer_value
 
 
@@ -238,7 +240,7 @@ def _refused_asker() -> Asker:
 
 
 def _rows(answer: object) -> int:
-    """Return the number of rows that an answer becomes in a response. Return a number above
+    """Return the number of rows that an answer takes in a response. Return a number above
     `ROWS_AT_ONCE` if the answer is not complete yet."""
     match answer:
         case OffsetsCommitted(rows) | OffsetsFetched(rows) | GroupsListed(rows) | MembersLeft(rows):
@@ -307,7 +309,8 @@ def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
 
 
 def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Group (topic, row) pairs as responses have them: one entry for each run of the same topic."""
+    """Group (topic, row) pairs into response entries: one entry for each run of pairs with the same
+    topic."""
     return [
         {"name": name, "partitions": [row for _, row in found]}
         for name, found in groupby(rows, key=lambda row: row[0])

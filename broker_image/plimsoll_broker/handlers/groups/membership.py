@@ -13,10 +13,10 @@ Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 
 `refuse_heartbeat`: refuses members of group protocols that are not served: KIP-848 consumer groups
-and share groups. Their heartbeats are advertised and answered with UNSUPPORTED_VERSION (35), as by
-an Apache Kafka with `group.coordinator.rebalance.protocols` `classic`. librdkafka looks for the
-heartbeat in ApiVersions and waits in silence where it is missing; told 35, it ends with a sentence.
-Nothing else of these protocols is advertised. No request is decoded, so no right is required.
+and share groups. ApiVersions lists their heartbeats, and the answer is UNSUPPORTED_VERSION (35), as
+from an Apache Kafka with `group.coordinator.rebalance.protocols` `classic`. librdkafka waits in
+silence if ApiVersions does not list the heartbeat; told 35, it ends with a sentence. No other API
+of these protocols is listed. No request is decoded, so no right is required.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The APIs of committed offsets.
 
-`OffsetCommit`: stores a group's offsets, answered once they are committed. Source: docs/protocol.md
+`OffsetCommit`: stores a group's offsets; answered once they are committed. Source: docs/protocol.md
 §5.8.
 
-`OffsetFetch`: the committed offsets of groups, for some partitions or for all. `require_stable` is
-always met: there are no transactions. Source: KIP-709 (many groups); docs/protocol.md §5.8.
+`OffsetFetch`: the committed offsets of groups, for some partitions or for all. `require_stable` has
+no effect, since there are no transactions. Source: KIP-709 (many groups); docs/protocol.md §5.8.
 
 `OffsetDelete`: removes a group's committed offsets of some partitions (KIP-496). Source:
 docs/protocol.md §5.8.
@@ -118,8 +118,8 @@ _GROUP_CODE_VERSION = 2
 
 
 def _groups(request: GroupRequest) -> Iterator[tuple[Any, bool]]:
-    """Yield each group of the request, with True if the request has named it before. A repeated
-    group is refused, so that a reply cannot be many times as large as what is committed."""
+    """Yield each group of the request, with True if the request has already named it. A repeated
+    group is refused, so that a reply cannot be many times as large as the committed offsets."""
     many = request.version >= _MANY_GROUPS_VERSION
     seen: set[str] = set()
     for group in request.value.groups if many else (request.value,):
@@ -205,7 +205,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
 
 
 def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:
-    """Return those offsets that belong to topics that the client may describe."""
+    """Return the offsets of topics that the client may describe."""
     rights = request.context.rights
     if rights is None:
         return offsets

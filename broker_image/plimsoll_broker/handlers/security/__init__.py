@@ -1,1 +1,1 @@
-"""Logins, rights, and the APIs that change them."""
+"""Handlers of logins, of the APIs that change rights, and the checks of rights."""

@@ -32,19 +32,19 @@ from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
-_DISABLED = "Authorization is off: set spec.authorization.mode of the LogCluster."
+_DISABLED = "Authorization is off. To turn it on, set spec.authorization.mode of the LogCluster."
 _PATTERN_OF_VERSION_0 = 3
 _E = TypeVar("_E", bound=Enum)
 
 
 class _NoForm(Exception):
-    """An ACL or a filter in a request is malformed; the message says why."""
+    """Raised for a malformed ACL or filter in a request; the message says what is wrong."""
 
 
 def _by_number(numbers: Mapping[_E, int], what: str, number: int) -> _E:
     found = next((value for value, known in numbers.items() if known == number), None)
     if found is None:
-        raise _NoForm(f"There is no {what} {number} in a rule.")
+        raise _NoForm(f"There is no {what} {number} in an ACL.")
     return found
 
 

@@ -32,13 +32,14 @@ _KEYS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
-"""The quota names in Kafka's order, in which `client-id` comes before `user`, too: some clients'
-own tests compare lists."""
+"""The quota names in Kafka's order, where `client-id` comes before `user`, too: some clients' own
+tests compare lists."""
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class _BadQuota(Exception):
-    """An entity, a filter or a value in a request is malformed; the message says why."""
+    """Raised for a malformed entity, filter or value in a request; the message says what is
+    wrong."""
 
     def __init__(self, message: str, code: int = Code.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -50,7 +51,7 @@ class _BadQuota(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """Which quotas a DescribeClientQuotas request selects. `names`: the required name by entity
+    """The quotas that a DescribeClientQuotas request selects. `names`: the required name by entity
     type; None for any name. `strict`: True if entities with further types are not selected."""
 
     names: Mapping[str, str | None]
@@ -76,12 +77,12 @@ def _filter(request: Any) -> _Filter:
             raise _BadQuota(f"Entity type {kind} cannot appear more than once in the filter.")
         if one.match_type == _EXACT:
             if not one.match:
-                raise _BadQuota("An exact match has a name.")
+                raise _BadQuota("An exact match needs a name.")
             names[kind] = address(one.match) or one.match if kind == "ip" else one.match
         elif one.match_type in (_DEFAULT, _ANY):
             names[kind] = DEFAULT if one.match_type == _DEFAULT else None
         else:
-            raise _BadQuota(f"There is no match type {one.match_type}.")
+            raise _BadQuota(f"There is no quota filter match type {one.match_type}.")
     if "ip" in names and len(names) > 1:
         raise _BadQuota("A filter for ip cannot be combined with user or client-id.")
     return _Filter(names, request.strict)

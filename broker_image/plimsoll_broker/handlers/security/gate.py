@@ -1,10 +1,10 @@
 """The gate: every request's rights are checked here, before its handler is called.
 
-`guarded` wraps a table of handlers, for each port that clients reach. An API without a row in
-`security.requirements` or without a guard is refused. If authorization is off, requests go straight
-to their handlers. A request that names many items, or asks for all of many, is parsed and decided
-in a thread, and its reply is changed in another: the event loop never compares one request with the
-rules for long (`docs/design/006-event-loop.md`).
+`guarded` wraps a table of handlers, for each port that clients reach. A request of an API without a
+row in `security.requirements` or without a guard is refused. If authorization is off, requests go
+straight to their handlers. A request that names many items, or asks for all of many, is parsed and
+decided in a thread, and its reply is changed in another: the event loop never compares one request
+with the ACLs for long (`docs/design/006-event-loop.md`).
 
 `GUARDS`: the guard of each API, a row for each key that `security.requirements` names. IN_HANDLER:
 the handler checks the rights, since they are decided anew at each look (Fetch), in the turn of the
@@ -49,8 +49,8 @@ _Op = AclOperation
 
 
 def asks_for_all(context: RequestContext, request: Any) -> bool:
-    """Return True if the request asks for all topics, so that each topic is compared with the
-    rules."""
+    """Return True if the request asks for all topics, so that each topic has to be compared with
+    the ACLs."""
     return context.api_key in _OF_ALL and not request.topics
 
 
@@ -175,7 +175,7 @@ GUARDS: Mapping[ApiKey, Guard] = {
 
 
 Result = Reply | Awaitable[Reply | None] | None
-"""A handler's result."""
+"""The type of a handler's result: a reply, one that comes later, or None."""
 REPLY_BYTES_AT_ONCE = 4096
 """The largest reply, in bytes, that is changed on the event loop."""
 
@@ -218,8 +218,8 @@ def _handle(
 
 
 class _Passage:
-    """One request on its way through its guard: the guard decides, the handler is called, and its
-    reply is changed. `now` does so at once; `later` decides in a thread."""
+    """One request with its guard: the guard decides, the handler is called, and its reply is
+    changed. `now` does so at once; `later` decides in a thread."""
 
     __slots__ = ("_aside", "_context", "_guard", "_handler", "_long", "_rights")
 
@@ -248,7 +248,7 @@ class _Passage:
         return await result if isinstance(result, Awaitable) else result
 
     def _decide(self, request: Any | None) -> Guarded:
-        """Parse the request, unless that was done, and return the guard's decision. Called in a
+        """Return the guard's decision. Parse the request first if `request` is None. Called in a
         thread."""
         if request is None:
             context = self._context

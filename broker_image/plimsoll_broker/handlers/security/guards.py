@@ -1,4 +1,5 @@
-"""Guards: how a request is refused, in part or as a whole, if a right is missing.
+"""Guards: each decides how one API's requests are refused, in part or as a whole, if a right is
+missing.
 
 `gate` assigns guards to APIs. Codes and order are Kafka's: `KafkaApis`, `ControllerApis`,
 `ConfigHelper`, `AclApis` of 4.1.
@@ -34,8 +35,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def plain(value: Any) -> Any:
-    """Return a value that kio has parsed in the form that encoders take: dicts, lists, and numbers
-    of milliseconds."""
+    """Return a value that the kio library has parsed, in the form that encoders take: dicts, lists,
+    and numbers of milliseconds."""
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: plain(getattr(value, name)) for name in names}
@@ -50,9 +51,9 @@ def plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarded:
-    """A guard's decision about one request. If `told` is set it is the whole reply, and the handler
-    is not called. Otherwise the request goes to its handler, with `body` in place of its own body
-    unless that is None, and `changes` are applied to the handler's reply."""
+    """A guard's decision about one request. If `told` is set, it is the whole reply, and the
+    handler is not called. Otherwise the handler gets the request, with `body` in place of its body
+    unless `body` is None, and `changes` are applied to the handler's reply."""
 
     told: bytes | None = None
     body: memoryview | None = None
@@ -61,8 +62,9 @@ class Guarded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asking:
-    """One request that a guard decides about. `value`: the request as kio parses it. `rights`: what
-    the client may do. It only reads, since guards of long requests run in a thread."""
+    """One request that a guard decides about. `value`: the request as the kio library parses it.
+    `rights`: what the client may do. A guard must not change this object, since guards of long
+    requests run in a thread."""
 
     context: RequestContext
     value: Any
@@ -90,8 +92,8 @@ class Asking:
         return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
     def change(self, verdict: Guarded, change: Change) -> Guarded:
-        """Return the decision with one more change of the reply, no matter if the guard or the
-        handler makes it."""
+        """Return `verdict` with one more change of the reply. The change applies both to a reply of
+        the guard and to one of the handler."""
         if verdict.told is not None:
             return Guarded(told=changed(self.context, verdict.told, (change,)))
         return dataclasses.replace(verdict, changes=(*verdict.changes, change))
@@ -149,9 +151,10 @@ class EachTopic:
     """A guard that requires a right on each topic that a request names, and refuses each topic by
     itself.
 
-    `asked`: the request's list of topics; `told`: the reply's list; `name`: the field of the
-    topic's name. `refused`: returns the reply's entry of a denied topic, with Kafka's code.
-    `on_all`: an operation on the cluster; the right to it suffices for all topics.
+    `asked`: the name of the field with the request's topics; `told`: the field with the reply's
+    topics; `name`: the field of the topic's name. `refused`: returns the reply's entry of a denied
+    topic, with Kafka's code. `on_all`: an operation on the cluster; the right to it suffices for
+    all topics.
     """
 
     operation: AclOperation
@@ -326,9 +329,9 @@ def _described(asking: Asking) -> Guarded:
 
 
 def metadata(asking: Asking) -> Guarded:
-    """Hide the topics that the client may not describe. A request for all topics is changed into
-    one that names the visible topics, so that a reply that the handler remembers shows no other
-    client's topics."""
+    """Hide the topics that the client may not describe. Change a request for all topics into one
+    that names the visible topics, so that the reply, which the handler remembers, does not show
+    topics that only other clients may see."""
     topics = asking.value.topics
     all_of_them = topics is None or (asking.version == 0 and not topics)
     verdict = _all_metadata(asking) if all_of_them else _named_metadata(asking)
@@ -446,7 +449,7 @@ def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code 
 
 
 def find_coordinator(asking: Asking) -> Guarded:
-    """Require Describe on each named group, or on each transactional id."""
+    """Require Describe on each group that the request names, or on each transactional id."""
     many = asking.version >= 4
     keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
     kind = getattr(asking.value, "key_type", _GROUP)

@@ -25,11 +25,11 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
 FAILED_AFTER_S = 0.1
-"""The delay, in seconds, before a failed login is answered: the default of Kafka's
+"""The delay in seconds before the answer to a failed login: the default of Kafka's
 connection.failed.authentication.delay.ms."""
 
 NOT_HERE = LoginAnswer(Code.ILLEGAL_SASL_STATE)
-"""The answer to a login on a listener that has no login."""
+"""The answer to a login request on a listener that requires no login."""
 
 
 def login_handlers(authority: Authority, aside: Aside) -> dict[ApiKey, Handler]:
@@ -59,7 +59,8 @@ class Handshake:
 
 class Authenticate:
     """The handler of SaslAuthenticate; `__call__` serves a request. Tokens are verified in a
-    thread, in the turn of the client's address; each connection has one at a time."""
+    thread, when it is the turn of the client's address; each connection has one token at a time in
+    verification."""
 
     def __init__(self, authority: Authority, aside: Aside) -> None:
         self._authority = authority

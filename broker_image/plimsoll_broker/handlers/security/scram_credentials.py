@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials: SCRAM users of the cluster.
 
-A client sends its salted password; the stored keys are derived here, so the controller and the
-metadata log never see it. Source: KIP-554.
+A client sends its salted password. The broker derives the stored keys, so the controller and the
+metadata log never see the salted password. Source: KIP-554.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def describe_scram(view: ClusterView) -> Handler:
 
 
 def _all_described(request: Any, version: int, credentials: Mapping[Any, ScramCredential]) -> bytes:
-    """Encode the response with the users' mechanisms and iterations. `credentials`: the committed
-    ones, by user and mechanism."""
+    """Encode the response with the mechanisms and iterations of all users. `credentials`: the
+    committed credentials, by user and mechanism."""
     known: dict[str, list[ScramCredential]] = {}
     for (user, _), credential in sorted(credentials.items()):
         known.setdefault(user, []).append(credential)
@@ -100,8 +100,8 @@ _Told = dict[str, tuple[int, str]]
 
 
 def _changes(request: Any) -> tuple[list[str], _Told, AlterScramCredentials]:
-    """Return the named users, the results of changes that are refused here, and the command to the
-    controller with the other changes."""
+    """Return the named users, the results of changes that this broker refuses, and the command to
+    the controller with all other changes."""
     users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
     told: _Told = {}
     for one in (*request.deletions, *request.upsertions):
@@ -134,7 +134,7 @@ def _altered(version: int, users: list[str], told: _Told) -> bytes:
 def _unacceptable(one: Any) -> str | None:
     length = key_bytes(_BY_NUMBER[one.mechanism])
     if len(one.salted_password) != length:
-        return f"A salted password of {_BY_NUMBER[one.mechanism]} has {length} bytes."
+        return f"A salted password of {_BY_NUMBER[one.mechanism]} must have {length} bytes."
     return None
 
 

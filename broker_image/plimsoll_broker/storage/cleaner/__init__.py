@@ -1,1 +1,2 @@
-"""Cleaning a compacted log on disk: reading, writing, and what a crash leaves of it."""
+"""Cleans a compacted log on disk: finds the newest keys, writes cleaned segments, and repairs what
+a crash interrupted."""

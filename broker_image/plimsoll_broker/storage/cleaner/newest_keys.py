@@ -1,5 +1,4 @@
-"""NewestKeys: the keys of the part of a log that a round cleans, and which records are the last of
-their key.
+"""NewestKeys: the keys of the part of a log that a round cleans; finds the last record of each key.
 
 Called by the round, which visits that part from its end to its beginning. So the first record found
 of a key is its last one, and only the presence of a key is remembered. (Kafka's SkimpyOffsetMap
@@ -8,9 +7,9 @@ two bits for each record. A long key is stored as a keyed hash. Two keys with on
 record; with 128 bits and a secret of this process that is less likely than an undetected disk
 error, and such keys cannot be searched for.
 
-Reads the batches of one sealed segment, from its file alone. Called by a round of compaction, which
-may run in another process: it uses no index and changes nothing. If a segment is cut or removed
-meanwhile, the round's result is not used.
+`chunks` reads the batches of one sealed segment, from its file alone. It is called by a round of
+compaction, which may run in another process: it uses no index and changes nothing. If a segment is
+cut or removed meanwhile, the round's result is not used.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from plimsoll_wire.keyed_records import SHORT_KEY_BYTES, KeyedRecord, iter_keyed
 from plimsoll_wire.records import BadRecords
 
 KEY_BYTES = 96
-"""The memory of a key in the set and of its object, without the key's bytes."""
+"""The memory, in bytes, of a key in the set and of its object, without the key's own bytes."""
 CHUNK_BYTES = 512
-"""The memory of one chunk's marks, without the bits."""
+"""The memory, in bytes, of one chunk's marks, without the bits."""
 RECORDS_MAX = 2**24
-"""The limit of records in one chunk. Valid batches cannot hold as many."""
+"""The most records in one chunk. Valid batches cannot hold as many."""
 _HASH_BYTES = 16
 
 
 class BatchKeys(NamedTuple):
-    """The keys of one batch. `keys`: the key of each record, None if it has none. `tombstones`:
-    True if any record has a key and no value. `long`: True if any key has more than
+    """The keys of one batch. `keys`: the key of each record, None if the record has none.
+    `tombstones`: True if any record has a key and no value. `long`: True if any key has more than
     SHORT_KEY_BYTES."""
 
     keys: Sequence[bytes | None]
@@ -72,8 +71,8 @@ class ChunkMarks:
         self.tombstones = bytearray(records // 8 + 1)
 
     def live_of(self, first: int, count: int) -> int:
-        """Return the `live` bits of `count` records from number `first` on; bit 0 is the first
-        one's."""
+        """Return the `live` bits of `count` records from number `first` on. Bit 0 of the result
+        belongs to record `first`."""
         bits = int.from_bytes(self.live[first >> 3 : (first + count + 7) >> 3], "little")
         return bits >> (first & 7) & ((1 << count) - 1)
 
@@ -138,8 +137,8 @@ class NewestKeys:
         return True
 
     def live_in(self, found: BatchKeys) -> int:
-        """Return one bit for each record of a batch before the dirty part, bit 0 for the first: 1
-        if no key of the dirty part supersedes it."""
+        """Return one bit for each record of a batch before the dirty part, bit 0 for the first
+        record. The bit is 1 if no key of the dirty part supersedes the record."""
         keys, noted = self._shortened(found), self._keys
         if noted.isdisjoint(keys):
             return (1 << len(keys)) - 1
@@ -150,7 +149,7 @@ class NewestKeys:
         return bits
 
     def _shortened(self, found: BatchKeys) -> Sequence[bytes | None]:
-        """Return the keys, with each long one replaced by its keyed hash."""
+        """Return the keys, each long one replaced by its keyed hash."""
         if not found.long:
             return found.keys
         return [
@@ -164,10 +163,10 @@ class NewestKeys:
 
 READ_BYTES = 2**20
 OPENED_BYTES_MAX = 64 * 2**20
-"""Bytes of one decompressed batch; a client's batch is at most half as large."""
+"""The most bytes of one decompressed batch. A client's batch has at most half as many."""
 
 _FIELDS = struct.Struct(">qiib6xi34x")
-"""Base offset, length, leader epoch, magic and last offset delta."""
+"""The fields of a batch header: base offset, length, leader epoch, magic and last offset delta."""
 
 
 class SegmentRange(NamedTuple):
@@ -178,15 +177,15 @@ class SegmentRange(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The position in a log after the batches read so far. `leader_epoch`: the last batch's, or
-    -1."""
+    """A position in a log, after the batches read so far. `leader_epoch`: that of the last batch,
+    or -1 if there is none."""
 
     next_offset: int
     leader_epoch: int
 
 
 class Chunk(NamedTuple):
-    """Some whole batches that follow each other at `position` of a segment's file."""
+    """A chunk of a segment's file: some whole batches that follow each other from `position` on."""
 
     position: int
     data: bytes
@@ -250,7 +249,7 @@ def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tupl
 
 
 def read_again(file: DiskFile, position: int, size: int, used: Callable[[int], None]) -> Chunk:
-    """Return a chunk that `chunks` has verified, read again. It is shorter if the file has been cut
+    """Read a chunk again that `chunks` has verified. It is shorter if the file has been cut
     meanwhile."""
     data = file.pread(size, position)
     used(len(data))

@@ -1,8 +1,8 @@
 """The process in which a broker's logs are cleaned; `main` is its program.
 
-Started by `replication.cleaning_work` with low priority. It reads a line of JSON and writes one,
-a request at a time. It reads sealed segments, writes `.cleaned` files, and ends with its broker, so
-that nothing writes to the volume before another broker opens it.
+Started by `replication.cleaning_work` with low priority. It reads a request as a line of JSON and
+writes an answer, one at a time. It reads sealed segments, writes `.cleaned` files, and ends with
+its broker, so that nothing writes to the volume before another broker opens it.
 log.cleaner.io.max.bytes.per.second limits its reads and writes.
 """
 

@@ -75,8 +75,8 @@ class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Counts:
-    """The counts of the group in work. `same`: True while no batch has changed and it is one
-    segment."""
+    """Counts for the group of segments in progress. `same`: True while no batch has changed and the
+    group has one segment."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -87,7 +87,7 @@ class _Counts:
 
 @dataclass(slots=True, kw_only=True)
 class _Output:
-    """The cleaned segment in work, and batches that are not in its file yet."""
+    """The cleaned segment in progress, and batches that are not in its file yet."""
 
     segment: Segment
     data: bytearray = field(default_factory=bytearray)
@@ -143,8 +143,8 @@ class Round:
         return self._end
 
     def _first_batch_end(self) -> int:
-        """Return the end offset of the first dirty batch. A round that reaches it makes
-        progress."""
+        """Return the end offset of the first dirty batch. A round that cleans at least up to there
+        makes progress."""
         for base, segment_end in self._job.segments:
             if segment_end <= self._job.first_dirty:
                 continue
@@ -194,8 +194,8 @@ class Round:
         return frozenset(entry.last_offset for entry in known.snapshot())
 
     def _is_of_producer(self, header: BatchHeader) -> bool:
-        """Return True if the batch must stay, if only as a header, so that retries are
-        recognised."""
+        """Return True if the batch must stay, if only as a header, so that retries of its producer
+        are recognised."""
         if self._producers is None:
             return header.producer_id >= 0
         return header.last_offset in self._producers
@@ -221,8 +221,9 @@ class Round:
         return None
 
     def _note(self, header: BatchHeader, batch: bytes, marks: ChunkMarks, number: int) -> bool:
-        """Note the keys of one batch in the marks; `number` is that of its first record. Return
-        False if the keys do not fit in memory."""
+        """Add the keys of one batch to the known keys, and mark its live records. `number`: the
+        number of the batch's first record in the chunk. Return False if the keys do not fit in
+        memory."""
         records = opened_records(header, batch)
         keys = None if records is None else batch_keys(header, records)
         if keys is None:
@@ -235,8 +236,8 @@ class Round:
     # --- the segments ---------------------------------------------------------------------------
 
     def clean(self, bases: Sequence[int]) -> CleanedSegment:
-        """Write the cleaned segment of a group of neighbouring segments. It is on the disk when
-        this returns. If nothing would change no file is left."""
+        """Write the cleaned segment of a group of neighbouring segments. The segment is on the disk
+        when this returns. If nothing would change, no file is left."""
         self.discard(bases[0])
         interval = self._job.index_interval_bytes
         made = Segment(self._disk, self._directory, bases[0], interval, CLEANED)
@@ -267,12 +268,13 @@ class Round:
         )
 
     def discard(self, base_offset: int) -> None:
-        """Remove the files of the unfinished or unused cleaned segment with this base offset."""
+        """Remove the files of the cleaned segment with this base offset, which is unfinished or not
+        used."""
         for suffix in (LOG, *INDEXES):
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
     def _write(self, out: _Output, bases: Sequence[int], counts: _Counts) -> None:
-        """Write the batches of the group that stay."""
+        """Write those batches of the group that stay to the cleaned segment."""
         before: _MarkedBatch | None = None
         for base in bases:
             for batch in self._batches(base):
@@ -294,7 +296,7 @@ class Round:
                 at, number = end, number + header.count
 
     def _take(self, out: _Output, batch: _MarkedBatch, counts: _Counts, *, last: bool) -> None:
-        """Add what is left of a batch to the cleaned segment. `last`: True for the last batch of
+        """Add to the cleaned segment what remains of a batch. `last`: True for the last batch of
         the group, which stays if only as a header."""
         header = batch.header
         kind = EmptyBatch(
@@ -391,8 +393,8 @@ class Round:
 
 
 class CleaningFailed(Exception):
-    """A round ended early; the message says why. `damaged`: True if a segment is corrupt, so that
-    no later round can succeed."""
+    """Raised if a round ended early; the message says why. `damaged`: True if a segment is corrupt,
+    so that no later round can succeed."""
 
     def __init__(self, sentence: str, *, damaged: bool = False) -> None:
         super().__init__(sentence)
@@ -416,4 +418,4 @@ class CleaningWork(Protocol):
         """End the round and release its memory."""
 
     async def close(self) -> None:
-        """Release everything, such as the process: no log is due."""
+        """Release all resources, such as the process. Called when no log is due."""

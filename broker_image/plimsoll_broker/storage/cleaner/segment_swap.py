@@ -1,9 +1,10 @@
-"""`SegmentSwap`: replaces a group of segments by their cleaned segment, step by step. LogWriter
-calls the steps and syncs the directory after each of the first three; between two steps the log
-may be appended to, flushed, cut or dropped. Nothing here waits for a sync.
-`plimsoll_core.compaction.swap` describes what a start finds after each step.
+"""Puts a cleaned segment in the place of the segments from which it was made.
 
-Completes, at a start, the swap of a cleaned segment that a crash interrupted.
+`SegmentSwap` does so step by step. LogWriter calls the steps and syncs the directory after each of
+the first three; between two steps the log may be appended to, flushed, cut or dropped. No step
+waits for a sync. `plimsoll_core.compaction.swap` describes what a start finds after each step.
+
+`finish_swaps` completes, at a start, the swap of a cleaned segment that a crash interrupted.
 `plimsoll_core.compaction.swap` decides what to do. Recovery itself removes the files of a round
 that was not committed.
 """
@@ -26,7 +27,7 @@ logger = logging.getLogger("plimsoll.segment_swap")
 
 class SegmentSwap:
     """Replaces `group`, neighbouring sealed segments of a log, by their cleaned segment. The steps
-    in order: `commit`, `install`, `finish`, `release`; after each of the first three the caller
+    in order are `commit`, `install`, `finish`, `release`; after each of the first three the caller
     syncs the directory. All records of the group were on the disk and committed when the round
     began."""
 
@@ -74,7 +75,7 @@ class SegmentSwap:
         self._cleaned = cleaned
 
     def give_up(self) -> None:
-        """Remove the committed cleaned segment: the log has changed meanwhile."""
+        """Remove the committed cleaned segment, since the log has changed meanwhile."""
         log, base = self._log, self._group[0].base_offset
         log.unsynced.renamed()
         for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *INDEXES))):
@@ -83,8 +84,8 @@ class SegmentSwap:
             segment.beside = None
 
     def install(self) -> None:
-        """Put the cleaned segment into the log in place of the group, and remove the group's files
-        except the first one's: `finish` replaces that one."""
+        """Put the cleaned segment into the log in place of the group. Remove the group's files
+        except those of the first segment, which `finish` replaces."""
         log, cleaned = self._log, self._cleaned
         assert cleaned is not None, "it was committed"
         first, *others = self._group
@@ -144,8 +145,8 @@ def _finish(disk: Disk, place: LogPlace, base: int, end: int) -> None:
 
 def _end(file: DiskFile, base: int) -> int:
     """Return the end offset of the batches in a cleaned segment's file. If the file is damaged,
-    return the end of those before the damage: later segments then stay, and `check_ends` finds the
-    mismatch."""
+    return the end of the batches before the damage: later segments then stay, and `check_ends`
+    finds the mismatch."""
     position, end, size = 0, base, file.size()
     try:
         while position < size:

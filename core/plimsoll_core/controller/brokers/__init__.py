@@ -1,1 +1,2 @@
-"""Brokers: registration, heartbeats, fencing, restarts, decommissioning."""
+"""The controller's decisions about brokers: registration, heartbeats, fencing, restarts,
+removal."""

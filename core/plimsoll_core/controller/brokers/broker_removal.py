@@ -32,8 +32,8 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
-    """Set the brokers that are being emptied for removal. Refuse a new one that the cluster cannot
-    lose. To take a broker off the list is always possible."""
+    """Set the brokers that are being emptied for removal. Refuse a newly listed one if the cluster
+    cannot lose it. A broker can always be taken off the list."""
     image = turn.image
     known = {*image.members, *image.brokers}
     leaving = tuple(sorted(known.intersection(request.broker_ids)))
@@ -80,7 +80,7 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
 
 
 def _held(image: ClusterImage, leaving: Iterable[BrokerId]) -> list[Partition]:
-    """Return the partitions of which a target replica is on a leaving broker: they have to be
+    """Return the partitions that have a target replica on a leaving broker, and so have to be
     moved."""
     keys = {key: None for b in leaving for key in sorted(image.hosted.get(b, ()))}
     found = (image.partitions[key] for key in keys)
@@ -154,8 +154,8 @@ def _rack_lost(
 
 
 def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
-    """Unregister a broker without replicas. Its id is then free, and the volume of `pvc_uid`, if
-    given, is released for deletion. A broker that is not registered needs nothing."""
+    """Unregister a broker without replicas. Its id is then free, and the volume with the claim
+    `pvc_uid`, if given, is released for deletion. If the broker is not registered, do nothing."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None:
         return Done()
@@ -190,7 +190,8 @@ def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
     if broker.id in image.members:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"Broker {broker.id} is a member; lower the count or exclude it first.",
+            message=f"Broker {broker.id} is still a member of the cluster; lower the number of "
+            "brokers or exclude it first.",
         )
     if broker.id in image.hosted:
         return Refusal(

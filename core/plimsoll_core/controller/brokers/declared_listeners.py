@@ -1,7 +1,7 @@
-"""Commits the listeners that a LogCluster states, or refuses them.  Called for DeclareListeners.
+"""Commits the listeners that a LogCluster states, or refuses them. Called for DeclareListeners.
 
-They are committed as records because each broker opens and closes its listeners by what is
-committed, without a restart, and tells the clients of a listener the endpoints of that listener.
+They are committed as records because each broker opens and closes its listeners by the committed
+records, without a restart, and tells the clients of a listener the endpoints of that listener.
 Their names must differ from the names in `listener_peers`: of the implicit listener, and of the
 followers' endpoint.
 """
@@ -25,9 +25,9 @@ SINCE = 3
 LISTENERS_MAX = 8
 PORT_MIN, PORT_MAX = 1024, 65_535
 HOST_MAX = 253
-"""The greatest length of a host name, in characters: that of DNS names."""
+"""The greatest length of a host name in characters, as for DNS names."""
 RESERVED_PORTS = frozenset({9091, 9093, 9100, 9101})
-"""Ports that listeners must not use: replication, controllers, metrics, health."""
+"""Ports that listeners must not use: those for replication, controllers, metrics and health."""
 
 
 def declare_listeners(turn: DecisionContext, request: DeclareListeners) -> Answer | Refusal:
@@ -69,21 +69,26 @@ def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Re
 
 
 def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Refuse too many listeners, and names that are not lower case: names in capitals are the
+    """Refuse too many listeners, and names that are not lower-case, since names in capitals are the
     brokers' own endpoints."""
     if len(listeners) > LISTENERS_MAX:
-        return _invalid(f"A cluster has {LISTENERS_MAX} listeners at most, not {len(listeners)}.")
+        return _invalid(
+            f"A cluster may have at most {LISTENERS_MAX} listeners, not {len(listeners)}."
+        )
     for listener in listeners:
         name = listener.name
         legal = name.isascii() and name.isalnum() and name.islower() and name[0].isalpha()
         if not legal or len(name) > 11:
-            text = "a name is a lower-case letter and up to ten letters or digits."
+            text = (
+                "its name must be a lower-case letter and up to ten lower-case letters or digits."
+            )
             return _invalid(f"Listener {name!r}: {text}")
     return None
 
 
 def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Refuse token logins without TLS: a token that is read on the network can be used again."""
+    """Refuse token logins without TLS, because a token that is read on the network can be used
+    again."""
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")
@@ -93,7 +98,8 @@ def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...])
 def certificates_are_shown(
     turn: DecisionContext, listeners: tuple[Listener, ...]
 ) -> Refusal | None:
-    """Refuse certificate logins without TLS: certificates are presented in its handshake."""
+    """Refuse certificate logins without TLS, because clients present certificates in the TLS
+    handshake."""
     for listener in listeners:
         if TLS_LOGIN in listener.authentication and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by certificates needs tls.")
@@ -103,15 +109,19 @@ def certificates_are_shown(
 def addresses_are_possible(
     turn: DecisionContext, listeners: tuple[Listener, ...]
 ) -> Refusal | None:
-    """Refuse malformed addresses: brokers register them and send them to clients unchanged."""
+    """Refuse malformed addresses, because brokers register addresses and send them to clients
+    unchanged."""
     for listener in listeners:
         stated = listener.advertised or ()
         brokers = [one.broker_id for one in stated]
         if brokers != sorted(set(brokers)):
-            return _invalid(f"Listener {listener.name}: each broker has one address, in order.")
+            return _invalid(
+                f"Listener {listener.name}: each broker has one address; state them "
+                "in the order of broker ids."
+            )
         for one in stated:
             if not 0 < len(one.host) <= HOST_MAX or not 0 < one.port <= PORT_MAX:
-                text = f"{one.host[:HOST_MAX]!r} and port {one.port} are no address."
+                text = f"{one.host[:HOST_MAX]!r} and port {one.port} are not a valid address."
                 return _invalid(f"Listener {listener.name}, broker {one.broker_id}: {text}")
     return None
 

@@ -22,7 +22,8 @@ from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
 
 def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
     """Remove a broker from the ISRs of at most one slice of partitions, and if `lost` also from
-    their ELRs. Return True if none is left, False if the caller has to call again for more."""
+    their ELRs. Return True if no partition is left, False if the caller has to call again for
+    more."""
     affected = [
         p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
     ]
@@ -60,7 +61,7 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
     """Record that a broker is unfenced, and elect it for the leaderless partitions that it may
-    lead. It joins no other ISR by this."""
+    lead. It joins no other ISR in this decision."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
@@ -109,8 +110,8 @@ def may_judge_mass_loss(turn: DecisionContext) -> bool:
     """Return True if this controller may fence brokers that fell silent together.
 
     Their loss more likely means that this controller is cut off, so it first hands over to another
-    one. A successor that sees the same may fence them (until `second_opinion_until_ms`). This
-    controller may do so if no successor has taken over within a session timeout.
+    controller. A successor that sees the same may fence them (until `second_opinion_until_ms`).
+    This controller may do so if no successor has taken over within a session timeout.
     """
     soft = turn.soft
     until = soft.second_opinion_until_ms
@@ -122,8 +123,8 @@ def may_judge_mass_loss(turn: DecisionContext) -> bool:
 
 
 def end_sessions(turn: DecisionContext, late_ms: int) -> None:
-    """Fence one broker with an expired session. Other brokers, and the rest of its partitions,
-    follow in later turns. `late_ms` is the delay of this tick in milliseconds."""
+    """Fence one broker with an expired session. Later turns fence further brokers, and remove this
+    one from the rest of its partitions. `late_ms` is the delay of this tick in milliseconds."""
     _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)
@@ -150,16 +151,16 @@ def end_sessions(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if the broker is being fenced in slices, and some of its partitions have yet to
-    follow. A heartbeat does not stop this: the broker would stay ineligible in some partitions
-    only."""
+    """Return True if the broker is being fenced in slices and is still in some of its partitions'
+    ISRs. A heartbeat does not stop the fence: otherwise the broker would stay ineligible in some
+    partitions only."""
     leaving = broker_id in turn.soft.leaving
     return leaving and not turn.image.brokers[broker_id].shutting_down
 
 
 def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
-    """Extend all sessions by the delay of this tick: heartbeats may have arrived that are not read
-    yet."""
+    """Extend all sessions by the delay of this tick, because heartbeats may have arrived that are
+    not read yet."""
     if late_ms <= 0:
         return
     for contact in turn.soft.contacts.values():
@@ -167,8 +168,8 @@ def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
-    """Return the milliseconds since the last heartbeat of each unfenced broker. It is 0 for a
-    broker of which this term knows no contact; the contact then begins now."""
+    """Return the milliseconds since the last heartbeat of each unfenced broker. For a broker that
+    has sent nothing in this term, return 0 and count from now."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
         if broker.fenced:

@@ -63,7 +63,7 @@ def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
 
 
 def _is_here(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if the broker is active, or fenced and sending heartbeats."""
+    """Return True if the broker is active, or fenced but sending heartbeats."""
     broker = turn.image.brokers.get(broker_id)
     return broker is not None and (turn.acceptable(broker_id) or turn.has_session(broker))
 
@@ -86,7 +86,7 @@ def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) 
 
 
 def leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if the broker leads a partition. One that leads none may stop at once."""
+    """Return True if the broker leads a partition. A broker that leads none may stop at once."""
     return any(p.leader == broker_id for p in turn.hosted(broker_id))
 
 
@@ -189,7 +189,9 @@ def _shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 def _leave_now(
     turn: DecisionContext, broker: Broker, request: Heartbeat, cause: str = ""
 ) -> Answer:
-    why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
+    why = cause or (
+        "shutdown" if request.want_shutdown else "fenced because the broker asked for it"
+    )
     if not fence(turn, broker, why):
         turn.again = request
     return HeartbeatAnswer(

@@ -1,12 +1,13 @@
-"""The member ids of a cluster.  Called for SetMembers, and by the operator to plan it.
+"""Decides the member ids of a cluster. Called for SetMembers, and by the operator to plan that
+request.
 
 A broker is removed in steps, each committed before the next: it is marked as leaving
 (`broker_removal`), its replicas are moved away, it is no member any more, it stops, it is
 unregistered (`broker_removal`). No step is taken that would leave a replica without its broker.
 
-Membership is sticky. A member is removed only if its id is excluded, or, if fewer members are
-wanted, as the one with the highest id. To lift an exclusion removes no member, so that undoing an
-edit moves no data. Source: the protocol's rules for removing brokers.
+A member is removed only if its id is excluded, or, if fewer members are wanted, as the one with the
+highest id. To lift an exclusion removes no member, so that undoing an edit moves no data. Source:
+the protocol's rules for removing brokers.
 """
 
 from __future__ import annotations

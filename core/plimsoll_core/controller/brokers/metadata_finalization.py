@@ -3,8 +3,9 @@
 Called for every Tick, when a broker is unfenced, and for a cluster's status. A version is finalised
 once every member and every registered broker has reported in this term that it understands the
 version, has a session, and no restart is under way (a restarted broker may return as an older
-release). It is never reverted: an older release could not read the log any more. Sources: KIP-584,
-KIP-778; docs/operations.md, "Upgrade"."""
+release). A version is never lowered again: an older release could not read the log any more.
+Sources: KIP-584, KIP-778; docs/operations.md, "Upgrade".
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Finalization:
 
 
 def finalize(turn: DecisionContext) -> None:
-    """Finalise the pinned metadata version, or without one the newest that every broker
-    understands. Do nothing while it cannot be finalised, or while a restart is granted."""
+    """Finalise the metadata version that the spec pins, or without a pin the newest that every
+    broker understands. Do nothing while that is impossible, or while a restart is granted."""
     found = finalization(turn)
     pinned = turn.settings.metadata_version is not None
     # Do not finalise part of the way to the pinned version: a rollback stays possible until then.
@@ -71,7 +72,7 @@ def finalization(turn: DecisionContext) -> Finalization:
 
 def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
     """Return the newest metadata version that a broker is known to understand, and a clause that
-    says what has to happen before that can be a newer one."""
+    completes "until": what has to happen before a newer version can be finalised."""
     finalised = turn.image.metadata_version
     broker = turn.image.brokers.get(broker_id)
     if broker is None:

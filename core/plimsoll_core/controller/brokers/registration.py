@@ -29,8 +29,8 @@ from plimsoll_core.phrasing import brokers_text
 
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """Refuse a new process with an empty volume if the broker may hold the only complete copy of a
-    partition: a failed mount looks like an empty disk. A process that is registered already is not
-    refused: what it holds was written after it started."""
+    partition, because a failed mount looks like an empty disk. A process that is registered already
+    is not refused, because it wrote its data after it started."""
     known = turn.image.brokers.get(request.broker_id)
     begun = known is not None and known.incarnation_id == request.incarnation_id
     if begun or not request.volume_is_empty:
@@ -74,8 +74,8 @@ def register(turn: DecisionContext, request: RegisterBroker) -> Answer | Refusal
 
 
 def _same_incarnation(turn: DecisionContext, existing: Broker, request: RegisterBroker) -> Answer:
-    """Update the registration of a process that registers again. It keeps its broker epoch, and
-    stays fenced or unfenced. Nothing is recorded if nothing changed."""
+    """Update the registration of a process that registers again. The process keeps its broker
+    epoch, and stays fenced or unfenced. If nothing changed, add no record."""
     record = BrokerUpdated(
         cause="registration",
         broker_id=request.broker_id,
@@ -134,8 +134,8 @@ def _new_incarnation(
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
-    """Set the broker's contact to now, with the metadata versions that the request states. Keep
-    what the same registration reported earlier in heartbeats."""
+    """Set the broker's contact to now, with the metadata versions that the request states. Keep the
+    values that the same registration reported earlier in heartbeats."""
     known = turn.soft.contacts.get(request.broker_id)
     if known is None or known.broker_epoch != broker_epoch:
         known = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
@@ -148,7 +148,7 @@ def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerE
 
 
 def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, ...]:
-    """Return the endpoints with the fields that this release knows."""
+    """Return the endpoints as they are committed: with the fields that this release knows."""
     return tuple(Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 
@@ -196,8 +196,8 @@ def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Re
 
 
 def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse a broker that is no member. A broker that is being removed may come back until it is
-    unregistered."""
+    """Refuse a broker that is not a member. A broker that is being removed may come back until it
+    is unregistered."""
     image = turn.image
     if request.broker_id < 0:
         return Refusal(
@@ -254,8 +254,8 @@ def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Re
     return Refusal(
         reason=Reason.DuplicateBrokerRegistration,
         message=(
-            f"Another process with other directories is broker {request.broker_id} now; this one"
-            " may register when that one has been silent for the session timeout."
+            f"Another process with other directories is registered as broker {request.broker_id}; "
+            "this process may register once that process has been silent for the session timeout."
         ),
     )
 

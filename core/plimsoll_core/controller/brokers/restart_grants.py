@@ -1,10 +1,10 @@
-"""Grants restarts of brokers and ends the grants.  Called for RequestRestart and by ticks.
+"""Grants restarts of brokers and ends the grants. Called for RequestRestart and by ticks.
 
-A grant is a record: the active controller of each term carries it out, and it ends by
-the broker's return, or by being withdrawn before its pod was touched.  Until then the broker counts
-as away.  Brokers that share no partition at its margin may be away together, but a revision that no
-broker has come back with yet is tried on one broker alone: a bad image costs one broker.  An open
-grant can get another revision, so that the broker that is stuck with a bad one can be helped.
+A grant is a record, so the active controller of each term carries it out. It ends by the broker's
+return, or by being withdrawn before the broker's pod was touched. Until then the broker counts as
+away. Brokers that share no partition at its margin may be away together, but a revision with which
+no broker has come back yet is tried on one broker alone: a bad image costs one broker. An open
+grant can get another revision, so that a broker that is stuck with a bad one can be helped.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
 
 
 def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | None:
-    """Return what the restart must wait for, or None. While another broker restarts, a restart
-    waits if either is into a revision with which no broker has come back yet."""
+    """Return the condition that the restart must wait for, or None. While another broker restarts,
+    a restart waits if either is into a revision with which no broker has come back yet."""
     image = turn.image
     others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
     if not others:
@@ -98,8 +98,8 @@ def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | No
 
 
 def _silent(turn: DecisionContext) -> set[BrokerId]:
-    """Return the brokers without a heartbeat for more than half a session timeout: they may be
-    dead."""
+    """Return the brokers that sent no heartbeat for more than half a session timeout, so that they
+    may be dead."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
         broker_id
@@ -109,8 +109,8 @@ def _silent(turn: DecisionContext) -> set[BrokerId]:
 
 
 def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
-    """Return the partitions of which the broker's log is offline. Only its restart brings them
-    back, so they do not hold it back."""
+    """Return the partitions for which the broker's log is offline. Only a restart brings these logs
+    back, so these partitions do not hold the restart back."""
     broker = turn.image.brokers.get(broker_id)
     epoch = None if broker is None else broker.broker_epoch
     return {key for key, by in turn.soft.failed.items() if by.get(broker_id) == epoch}

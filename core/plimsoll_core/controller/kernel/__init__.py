@@ -1,1 +1,1 @@
-"""The parts that all decisions share: the decision's context, a partition's change, refusals."""
+"""The common parts of all decisions: the decision's context, a partition's change, refusals."""

@@ -1,18 +1,18 @@
-"""May broker b leave partition p?  One answer for restarts, drains, moves and cancels alike.
+"""Decides whether a broker may leave a partition: one answer for restarts, drains, moves and
+cancels.
 
 Called inside decisions, with the image that includes everything queued, and for statuses that show
-why an action waits.  A partition holds a broker back if too few replicas would stay in sync without
-it and without the brokers that are already away.  A broker with a restart grant counts as away from
-the grant on, not from the moment its process stops.  A partition that moves is judged twice, as it
+why an action waits. A partition holds a broker back if too few replicas would stay in sync without
+it and without the brokers that are already away. A broker with a restart grant counts as away from
+the grant on, not from the moment its process stops. A partition that moves is judged twice, as it
 is now and as it is when the move ends, because the move may end while the broker is away.
 
-A broker that is not in sync but catching up may not leave a partition below its min ISR either.  A
+A broker that is not in sync but catching up may not leave a partition below its min ISR either. A
 replica is not catching up, and delays no restart, if its broker is not active, if its log is
 offline, or if it may join no ISR before a granted restart (`ClusterImage.restart_granted`).
-
 Partitions that have no more replicas than their min ISR can never spare a broker: they are
-*exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
-hold every restart back.  Nothing here knows why a broker is to leave.
+*exposed*. A policy decides whether these are interrupted (while all their replicas are in sync) or
+hold every restart back. Nothing here knows why a broker is to leave.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ ExposedTopics = Literal["Interrupt", "Block"]
 them unavailable for a moment. Block: they hold back every restart."""
 
 HOLDS_MAX = 20
-"""The greatest number of partitions that one answer names."""
+"""The most partitions that one answer names."""
 
 NOBODY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A partition that a broker may not leave now. `spare` is the number of in-sync replicas
-    without the broker, less the required number; it is negative. `until` says when the hold ends,
+    """A partition that a broker may not leave now. `spare`: the number of in-sync replicas without
+    the broker, less the required number; it is negative. `until`: the condition that ends the hold,
     as the end of a sentence after "until"."""
 
     broker_id: BrokerId
@@ -54,7 +54,7 @@ class Hold:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holds:
     """The partitions that hold a broker back: their number, and the worst of them (at most
-    `HOLDS_MAX`). It is false if there are none."""
+    `HOLDS_MAX`). The object is false if there are none."""
 
     total: int = 0
     worst: tuple[Hold, ...] = ()
@@ -82,7 +82,7 @@ def holds(
     failed: Container[PartitionKey] = (),
 ) -> Holds:
     """Return the partitions that hold back a broker's restart, those with the least `spare` first.
-    `absent` are the other brokers that are away. `failed` are partitions of which this broker's log
+    `absent`: the other brokers that are away. `failed`: the partitions for which this broker's log
     is offline."""
     broker = image.brokers.get(broker_id)
     active = broker is not None and broker.active and not image.restart_granted(broker_id)
@@ -167,7 +167,8 @@ def _left(members: Sequence[BrokerId], gone: AbstractSet[BrokerId]) -> int:
 
 
 def _needed(p: Partition, target: Sequence[BrokerId]) -> int:
-    """Return the effective min ISR that the partition has with exactly the replicas `target`."""
+    """Return the effective min ISR that the partition would have with exactly the replicas
+    `target`."""
     return max(1, min(p.min_isr, len(target)))
 
 

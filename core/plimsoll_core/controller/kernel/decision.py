@@ -112,8 +112,8 @@ class DecisionContext:
         return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:
-        """Return True if the broker's present registration was heard of within the session
-        timeout."""
+        """Return True if the broker's present registration has sent a heartbeat or request within
+        the session timeout."""
         contact = self.soft.contacts.get(broker.id)
         return (
             contact is not None
@@ -128,8 +128,8 @@ class DecisionContext:
 
 
 Rule = Callable[[DecisionContext, Any], Answer | Refusal]
-"""Decides one kind of request: adds records to the context and returns the answer. Or returns a
-Refusal, and then has added no record."""
+"""The type of a rule: it decides one kind of request, adds records to the context and returns the
+answer. If it returns a Refusal it has added no record."""
 
 
 def stale_epoch(
@@ -163,10 +163,10 @@ def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
 
 
 ACCESS_SINCE = 3
-"""The metadata version from which on the log may hold credentials, users, rules and quotas."""
+"""The metadata version from which on the log may hold credentials, users, ACLs and quotas."""
 
 
 def access_too_old(turn: DecisionContext) -> Refusal | None:
     """Return a refusal if the finalised metadata version does not know the records of users,
-    credentials, rules and quotas, or None."""
+    credentials, ACLs and quotas, or None."""
     return too_old(turn, ACCESS_SINCE, "Users, rights and quotas need")

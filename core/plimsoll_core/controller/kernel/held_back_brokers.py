@@ -1,9 +1,9 @@
 """Computes for how long a broker with repeated failures is held back from ISRs.
 
 A fence, and a registration after a crash, record a failure here. While a broker is held back, it
-stays fenced, and it joins no ISR that has enough members without it, proposed or of a new
-partition. Each failure within the window doubles the wait, up to a maximum; a requested stop does
-not count. Source: docs/protocol.md 3.2.
+stays fenced, and it joins no ISR that has enough members without it: neither a proposed ISR nor
+that of a new partition. Each failure within the window doubles the wait, up to a maximum; a
+requested stop does not count. Source: docs/protocol.md 3.2.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
 
 
 class HoldBack(NamedTuple):
-    """The reason why a broker is held back. `times` is the number of its failures within the
-    window. `last_ms` is the instant of the last one; from then on the broker is held back for
-    `wait_ms`."""
+    """The reason why a broker is held back. `times`: the number of its failures within the window.
+    `last_ms`: the time of the last one; from then on the broker is held back for `wait_ms`."""
 
     times: int
     last_ms: int
@@ -35,7 +34,7 @@ class HoldBack(NamedTuple):
 def held_back(
     soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
 ) -> HoldBack | None:
-    """Return why the broker is held back at `now_ms`, or None if it is not."""
+    """Return the reason why the broker is held back at `now_ms`, or None if it is not."""
     recent = _recent(soft, broker_id, now_ms, settings)
     wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
     if not recent or now_ms >= recent[-1] + wait_ms:

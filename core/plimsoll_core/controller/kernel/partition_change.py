@@ -1,8 +1,8 @@
 """Derives a partition from a change of its sets: the only maker of changed partitions.
 
-Called by every decision that touches a partition; the steps and their order are the protocol's rule
-for changes (KIP-966 for the ELR).  `as_records` states the changes as columnar records.  Nothing
-here knows why a set changes, or looks at more than one partition at a time.
+Called by every decision that changes a partition; the steps and their order are the protocol's rule
+for changes (KIP-966 for the ELR). `as_records` states the changes as columnar records. This module
+does not know why a set changes, and handles one partition at a time.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def as_records(
     changes: Iterable[tuple[Partition, Partition]], cause: str
 ) -> tuple[PartitionsChanged, ...]:
     """Return the records for these changes, given as pairs (before, after): one record for all
-    partitions of a topic that change alike. Each partition may occur once."""
+    partitions of a topic that change alike. Each partition may occur in only one pair."""
     groups: dict[tuple[UUID, Literal[0, 1], Difference], list[int]] = {}
     for old, new in changes:
         if new is old:
@@ -200,7 +200,7 @@ def as_records(
 
 
 def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the indexes as ranges [first, last], inclusive. The indexes come sorted."""
+    """Return the sorted indexes as ranges [first, last], both inclusive."""
     found: list[tuple[int, int]] = []
     for index in indexes:
         if found and found[-1][1] == index - 1:

@@ -34,15 +34,16 @@ def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal
     return Refusal(
         reason=Reason.InvalidRegistration,
         message=(
-            f"Broker {request.broker_id} has no rack, and racks are required here. Give it one, or"
+            f"Broker {request.broker_id} has no rack, and racks are required in this cluster. "
+            "Give the broker a rack, or"
             " set the policy for racks to Preferred."
         ),
     )
 
 
 def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refusal | None:
-    """Refuse if racks are required and a broker among those usable for a placement has none. It
-    registered before racks were required."""
+    """Refuse if racks are required and a broker that is usable for a placement has none. Such a
+    broker registered before racks were required."""
     if turn.settings.rack_policy != "Required":
         return None
     without = sorted(broker.id for broker in usable if broker.rack is None)

@@ -1,4 +1,4 @@
-"""The settings of the controller's decisions, as an administrator states them."""
+"""The settings on which the controller's decisions depend, as an administrator states them."""
 
 from __future__ import annotations
 

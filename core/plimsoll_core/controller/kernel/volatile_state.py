@@ -1,10 +1,10 @@
-"""Volatile state: what the controller knows and does not log; lost on failover.
+"""Volatile state: the controller's knowledge that is not logged, and is lost on failover.
 
 `unsee` corrects it when queued records cannot be committed (the log is full, or a batch was
-refused) and the term goes on.  Volatile state was updated when they were decided: a leadership that
-was about to return would stay away for the rest of the term, and a partition that was never created
-would be looked for.  Brokers repeat their reports; decisions over several turns are either
-requested again or completed by ticks.
+refused) and the term goes on. Volatile state was updated when these records were decided: without
+the correction a leadership that was about to return would stay away for the rest of the term, and
+the controller would look for a partition that was never created. Brokers repeat their reports;
+decisions over several turns are either requested again or completed by ticks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from plimsoll_core.messages.brokers import BrokerFigures
 
 @dataclass(slots=True, kw_only=True)
 class Contact:
-    """What a broker's current registration reported, and when (`last_ms`).
+    """The report of a broker's current registration, and its time (`last_ms`).
 
-    `metadata_versions` is the oldest and the newest metadata version that the broker understands,
-    None if it has not reported them in this term. `unknown_metadata` says why it applies no more
-    records, empty if it does. `groups` is the number of groups that it coordinates. `figures` are
-    its reports on disks, memory and load.
+    `metadata_versions`: the oldest and the newest metadata version that the broker understands,
+    None if it has not reported them in this term. `unknown_metadata`: why it applies no more
+    records, empty if it does. `groups`: the number of groups that it coordinates. `figures`: its
+    reports on disks, memory and load.
     """
 
     broker_epoch: BrokerEpoch
@@ -136,8 +136,8 @@ class VolatileState:
             self.displaced[key] = None
 
     def in_service(self, key: PartitionKey, broker_id: BrokerId) -> bool:
-        """Record that the broker's log of the partition is online. Return True if it was offline
-        before."""
+        """Record that the broker's log of the partition is online. Return True if the log was
+        offline before."""
         failed = self.failed.get(key)
         if failed is None or failed.pop(broker_id, None) is None:
             return False
@@ -179,8 +179,9 @@ class VolatileState:
 
 
 def unsee(soft: VolatileState, image: ClusterImage, records: Iterable[Record], now_ms: int) -> None:
-    """Set the volatile state of all partitions that dropped `records` had changed back to what
-    `image` says, the committed one without these records."""
+    """Undo the effects of `records`, which were dropped, on the volatile state: set all partitions
+    that they had changed back to their state in `image`, the committed image without these
+    records."""
     for record in records:
         for key in _touched(image, record):
             partition = image.partitions.get(key)

@@ -1,1 +1,1 @@
-"""Replicas that move: reassignments and rebalances."""
+"""The controller's decisions about moves of replicas: reassignments and rebalances."""

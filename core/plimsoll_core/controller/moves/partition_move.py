@@ -70,8 +70,8 @@ def rolled_back(
 def check_drop(
     p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
 ) -> Refusal | None:
-    """Refuse to drop the replicas in `unwanted` if no other one is in sync. Refuse it also if fewer
-    than min ISR others are in sync, unless `forced`."""
+    """Refuse to drop the replicas in `unwanted` if no other replica is in sync, or, unless
+    `forced`, if fewer than min ISR other replicas are in sync."""
     left = [r for r in p.isr if r not in unwanted]
     if p.isr and not left:
         return _refuse_drop(p, unwanted, "no other replica is in sync")
@@ -121,8 +121,8 @@ def begun(
     """Return the change that begins the partition's move to `target`, or replaces its present move
     by that one. Return a refusal if that would drop a replica that may be needed.
 
-    Replicas that the present move is adding are dropped at once if they are not in `target`, and go
-    on copying if they are. `absent` are the brokers with a restart grant.
+    Replicas that the present move is adding continue to copy if they are in `target`, and are
+    dropped at once if they are not. `absent` are the brokers with a restart grant.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
@@ -141,7 +141,7 @@ def begun(
 
 def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | None:
     """Refuse a target that is empty, repeats a broker, names an unregistered broker, or adds a
-    broker that takes no new replicas; also one that violates the rack policy."""
+    broker that takes no new replicas. Refuse also a target that violates the rack policy."""
     unknown = sorted(set(target) - set(turn.image.brokers))
     problem = None
     if not target:

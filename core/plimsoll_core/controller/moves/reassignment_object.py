@@ -1,12 +1,12 @@
 """Reconciles a Reassignment object with its partitions: begin, continue, pause, roll back, forget.
 
 Called for RunReassignment and ReassignmentObjectGone, at each reconcile of the object. A
-reassignment begins as a whole or not at all, and never twice: a row in the image records its
-beginning for as long as the object exists. Missing names are waited for until the object is a
-minute old; an error in the object itself is final at once, whatever else moves; a partition that
-another object moves is waited for. Progress is read from the partitions themselves. The row
-is written last: after a crash before it, the partitions are sent to the same targets again. Source:
-the protocol's rule for reassignments; crds/plimsoll.dev_reassignments.yaml.
+reassignment begins as a whole or not at all, and never twice: a stored state in the image records
+its beginning for as long as the object exists. Missing names are waited for until the object is a
+minute old; an error in the object itself is final at once; a partition that another object moves is
+waited for. Progress is read from the partitions themselves. The stored state is written last: after
+a crash before that, the partitions are sent to the same targets again. Source: the protocol's rule
+for reassignments; crds/plimsoll.dev_reassignments.yaml.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ applied together."""
 
 Named = list[tuple[TopicMove, list[Partition]]]
 ROWS_MAX = 1_000
-"""The greatest number of Reassignment objects in the image."""
+"""The most Reassignment objects in the image."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
 TOPIC_GONE = "TopicGone"
 NAMED_MAX = 5
-"""The greatest number of topics that a message names."""
+"""The most topics that a message names."""
 
 
 def wrong_form(request: RunReassignment) -> Refusal | None:
@@ -104,8 +104,8 @@ def wrong_form(request: RunReassignment) -> Refusal | None:
 
 
 def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
-    """Refuse a topic, partition or broker that does not exist. A member that has not registered yet
-    is accepted."""
+    """Refuse a topic, partition or broker that does not exist. Accept a member that has not
+    registered yet."""
     for move in request.moves:
         partitions = _partitions(turn, move)
         if isinstance(partitions, Refusal):
@@ -302,8 +302,9 @@ def _refused(
 def _targets(
     turn: DecisionContext, named: Named
 ) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
-    """Return the partitions that begin to move in this turn with their targets, without those that
-    move there already, and True if more follow. Return a Refusal if no target can be chosen."""
+    """Return the partitions that begin to move in this turn, with their targets, and True if more
+    follow in later turns. Leave out partitions that already move to their target. Return a Refusal
+    if no target can be chosen."""
     targets: list[tuple[Partition, Ids]] = []
     wants: list[Want] = []
     for move, partitions in named:
@@ -431,7 +432,7 @@ def _roll_back(
     turn: DecisionContext, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
 ) -> ReassignmentState:
     """Roll back the moves of a cancelled Reassignment where that is safe. The others wait until
-    more replicas are in sync. End it as Cancelled when none is left."""
+    more replicas are in sync. End the Reassignment as Cancelled when no move is left."""
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):

@@ -58,9 +58,9 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 PLANNED = "planned"
 ROWS_MAX = 1_000
-"""The greatest number of Rebalance objects in the image."""
+"""The most Rebalance objects in the image."""
 PART_MAX = 1_000
-"""The greatest number of moves in one record."""
+"""The most moves in one record."""
 CAUSE = "reassignment by a rebalance"
 CANCELLED = "reassignment cancelled with its rebalance"
 OPEN = ("Beginning", "Running")
@@ -228,8 +228,8 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
 
 
 def _undone(row: Rebalance) -> Rebalance:
-    """Return the row with the message of a failure, for a plan of which not one move could be
-    done."""
+    """Return the stored state with the message of a failure, for a plan of which not one move could
+    be done."""
     text = (
         f"None of the {row.total} partitions was moved, because their replicas or topics have "
         "changed since the plan was made. Create another Rebalance."
@@ -242,8 +242,8 @@ def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
 
 
 def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
-    """Add the records of this look: of moves that ended, of moves that begin, and of the changes of
-    their partitions."""
+    """Add the records of this look: moves that ended, moves that begin, and the changes of their
+    partitions."""
     uid = row.object.uid
     rest = _rest(turn, row)
     active = rest.active
@@ -345,8 +345,8 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
     """Add moves for the replicas that the removed brokers still hold after the plan, as when
-    another request placed them there. A partition that is moving is waited for, since its move may
-    be cancelled. Return a refusal if no target can be chosen, or None."""
+    another request placed them there. Wait for a partition that is moving, since its move may be
+    cancelled. Return a refusal if no target can be chosen, or None."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None
@@ -384,8 +384,8 @@ def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | N
 
 
 def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> RebalanceState:
-    """Return the state of a running Rebalance. Its message says why moves under way stall; if none
-    is under way, why the others cannot begin."""
+    """Return the state of a running Rebalance. Its message says why the moves under way stall, or,
+    if none is under way, why the others cannot begin."""
     if stuck := _said(turn, look.stuck):
         return _state(row, *stuck)
     going = look.moving or look.begin or row.paused
@@ -457,8 +457,8 @@ def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
 
 
 def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
-    """Return the row with a message about the partitions that another replica than the preferred
-    one leads, unchanged if there are none."""
+    """Return the stored state with a message about the partitions that a replica other than the
+    preferred one leads. Return it unchanged if there are none."""
     count = len(turn.soft.displaced)
     if not count:
         return row

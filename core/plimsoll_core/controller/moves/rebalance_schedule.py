@@ -40,9 +40,9 @@ Row = tuple[RebalanceMove, Partition]
 
 @dataclass(slots=True, kw_only=True)
 class PendingMoves:
-    """Moves that wait, for a Rebalance's status. `down` maps each inactive broker to the moves that
-    wait for it. `others` maps any other reason to the sentence of the first such move, and their
-    number."""
+    """The waiting moves, for a Rebalance's status. `down` maps each inactive broker to the moves
+    that wait for it. `others` maps any other reason to the sentence of the first such move, and the
+    number of such moves."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class Look:
 
     `moving` are under way. `claimed` were recorded as begun, but their partition was not changed
     yet. `begin` may begin now. `moved` and `dropped` are the numbers of moves that ended. `lost`
-    have a target that stays away. `stuck` says what moves under way wait for, `waits` why others
-    have not begun. `more` is True if moves are left for the next turn.
+    have a target that stays away. `stuck` has the reasons why moves under way stall, `waits` the
+    reasons why others have not begun. `more` is True if moves are left for the next turn.
     """
 
     moving: list[Row] = field(default_factory=list)
@@ -190,8 +190,8 @@ def _judge(
 
 
 def _leaves(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """Return True if an added broker takes no new replicas, because it is leaving or gone. Waiting
-    does not help."""
+    """Return True if a broker that the move adds takes no new replicas, because it is leaving or
+    gone. Waiting does not help then."""
     return not all(turn.image.takes_replicas(b) for b in move.adding)
 
 
@@ -222,7 +222,8 @@ def _too_large(turn: DecisionContext, row: Row, max_bytes: int) -> str:
 
 def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
     """Return the brokers that the move burdens: those that get or lose a replica, and the first
-    former replica, from which is copied. Return none if the move only reorders replicas."""
+    former replica, which is the source of the copy. Return none if the move only reorders
+    replicas."""
     changed = (*move.adding, *move.removing)
     if not changed or move.before[0] in changed:
         return changed
@@ -253,8 +254,8 @@ class _Space:
 
 
 class _Room:
-    """The limits on moves that run at the same time, and how far they are used. `fits` is called
-    for thousands of moves in each pass."""
+    """The limits on moves that run at the same time, and their present use. `fits` is called for
+    thousands of moves in each pass."""
 
     def __init__(self, limits: MoveLimits) -> None:
         self._limits = limits

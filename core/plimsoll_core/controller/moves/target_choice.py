@@ -1,15 +1,15 @@
-"""Chooses the targets of moves: where only a number of replicas or the brokers to leave are stated,
-and again where a target is away.
+"""Chooses the targets of moves, if only a number of replicas or the brokers to leave are stated,
+and again if a target is away.
 
 Called when a Topic object states other replicas, for Reassignments that leave the choice open, and
 while moves are carried out. The planner chooses; this module gives it the loads, the constraints
-and the disks. Only what is stated moves anything: another replication factor, or the rows of an
+and the disks. Only a stated change moves anything: another replication factor, or the rows of an
 Explicit assignment. The placement formula is not applied again: placed replicas stay.
 
 Another target is chosen only if the controller chose the first one (`onTargetLost: Replan`); a
-target that a user named is waited for. `end_moves` ends the moves that reached their end without a
-change of their partition: a restart that was granted and never began delays the end of a move, and
-so does a controller of an earlier release with a stricter rule; no ISR changes when either is over.
+target that a user named is waited for. `end_moves` ends the moves that can end without a change of
+their partition: a restart that was granted and never began delays the end of a move, and so does a
+controller of an earlier release with a stricter rule; no ISR changes when either is over.
 
 Brokers report their disks with heartbeats; the reports are not logged, and old ones are not used.
 The bytes that running copies will still write are subtracted from the free room. Source:
@@ -57,8 +57,8 @@ DISK_FULL = "DiskFull"
 FRESH_MS = 60_000
 """The greatest age of a report that is used, in milliseconds. Each heartbeat brings a new one."""
 COMPARED_MAX = 20_000
-"""The greatest number of partitions of which the loads are compared. In a larger cluster only those
-of the affected topics are, as a turn must be short."""
+"""The most partitions with loads that are compared. In a larger cluster only the loads of the
+affected topics are compared, as a turn must be short."""
 DECLARED = "reassignment by its Topic object"
 Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
 """The changes that begin moves in this turn, and True if more are to follow in later turns."""
@@ -131,7 +131,7 @@ def _disks(soft: VolatileState, now_ms: int) -> Iterable[tuple[BrokerId, DiskRoo
 
 
 def _left(soft: VolatileState, key: PartitionKey, broker: BrokerId) -> int:
-    """Return the number of bytes that the broker has still to copy of the partition, as far as
+    """Return the number of bytes that the broker still has to copy of the partition, as far as
     sizes are known."""
     copies = soft.copies.get(key, {})
     size = max([soft.sizes.get(key, 0), *copies.values()])
@@ -303,8 +303,8 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
 
 
 def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
-    """Return what to change to give all partitions `factor` replicas: partitions with another
-    number, and partitions that are moving to a broker that was lost before it was in sync."""
+    """Return the changes that give all partitions `factor` replicas: for partitions with another
+    number, and for partitions that are moving to a broker that was lost before it was in sync."""
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:

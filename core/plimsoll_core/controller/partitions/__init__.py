@@ -1,1 +1,2 @@
-"""Leaders and in-sync replicas: AlterPartition, elections, unclean recovery."""
+"""The controller's decisions about leaders and in-sync replicas: AlterPartition, elections, unclean
+recovery."""

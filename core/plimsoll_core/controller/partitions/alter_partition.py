@@ -1,7 +1,8 @@
-"""Commits or rejects a leader's proposed ISRs.  Called for AlterPartition.
+"""Commits or rejects a leader's proposed ISRs. Called for AlterPartition.
 
-Each proposal is judged alone; the first check that fails answers.  Sources: the rule of
-docs/protocol.md for proposals; KIP-497; KIP-841 and KIP-903 (eligible members).
+Each proposal is judged independently of the others. The checks run in order, and the first that
+fails gives the answer. Sources: the rule of docs/protocol.md for proposals; KIP-497; KIP-841 and
+KIP-903 (eligible members).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CAUSE_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One proposed ISR, with what its checks need: the decision's context, the proposing broker,
-    the partition."""
+    """One proposed ISR, with the inputs of its checks: the decision's context, the proposing
+    broker, the partition."""
 
     turn: DecisionContext
     sender: BrokerId
@@ -205,7 +206,8 @@ def newcomers_are_not_held_back(case: Case) -> Refusal | None:
         if member.broker_id not in partition.isr and is_held_back(turn, member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} keeps falling out, and is held back for a while.",
+                f"broker {member.broker_id} has failed repeatedly, and may join again after a "
+                "while.",
             )
     return None
 

@@ -52,8 +52,8 @@ def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
     """Record that the broker's logs of these leaderless partitions are online again, and elect
-    leaders that are clean. An election that was dropped because the metadata log was full is
-    repeated here."""
+    leaders that are clean. Repeat an election if its records were dropped because the metadata log
+    was full."""
     back: list[tuple[Partition, PartitionUpdate]] = []
     late: list[tuple[Partition, PartitionUpdate]] = []
     for partition in partitions:

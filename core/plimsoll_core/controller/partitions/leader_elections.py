@@ -50,8 +50,8 @@ PREFERRED = "leadership goes back to the preferred replica"
 PREFERRED_BY_CLIENT = f"{PREFERRED}, as a client asked"
 BY_ITSELF = f"{PREFERRED}, by itself"
 AFTER_MOVE = f"{PREFERRED}, at the end of its move by "
-"""The beginning of the cause in records of elections after a move. Kind, namespace and name of the
-moving object follow."""
+"""The beginning of the cause in the records of elections after a move. Kind, namespace and name of
+the moving object follow."""
 
 
 # --- for clients ---------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The rules for requests about ISRs and leaders, by request.  Called by `controller.decide`."""
+"""The table of rules for requests about ISRs and leaders, by request. Called by
+`controller.decide`."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ _WORDS = {
 
 
 def cause_of(turn: DecisionContext, partition: Partition, leader: BrokerId, how: str) -> str:
-    """Return the cause to record for electing `leader`: `how`, one of `POSSIBLE_CAUSES`, or its
-    variant for certain data loss if another replica has reported a longer log."""
+    """Return the cause to record for electing `leader`: `how`, one of `POSSIBLE_CAUSES`, or the
+    variant of it that states certain data loss if another replica has reported a longer log."""
     return how.replace(POSSIBLE, CERTAIN) if _lacks(turn, partition, leader) else how
 
 
@@ -194,9 +194,9 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """Return the leader of a Proactive recovery, or None if there is none yet. It waits for reports
-    of all replicas, but no longer than `unclean_wait_ms`; fenced members of the ELR are no
-    exception."""
+    """Return the leader of a Proactive recovery, or None if there is none yet. The recovery waits
+    for reports of all replicas, including fenced members of the ELR, but no longer than
+    `unclean_wait_ms`."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)
@@ -241,9 +241,9 @@ def estimated_loss(turn: DecisionContext, partition: Partition) -> KnownLoss | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """The explanation of an unhealthy partition, for status. `cause` is a reason in CamelCase,
-    `why` a sentence. `waits_for` are the brokers that may help by returning. `loss` is what giving
-    up would cost, None if not known."""
+    """The explanation of an unhealthy partition, for status. `cause`: a reason in CamelCase; `why`:
+    a sentence. `waits_for`: the brokers that may help by returning. `loss`: the loss if a leader
+    were elected now, None if not known."""
 
     cause: str
     why: str

@@ -1,1 +1,1 @@
-"""Decisions about users, credentials and rights."""
+"""The controller's decisions about users, credentials, ACLs and quotas."""

@@ -1,7 +1,7 @@
-"""Adds and removes rules for clients.  Called for CreateAcls and DeleteAcls.
+"""Adds and removes ACLs for clients. Called for CreateAcls and DeleteAcls.
 
-To add a rule that exists is no error and changes nothing. Rules that a User object declares are
-changed through that object alone. A rule that both a client and an object have added stays until
+To add an ACL that exists is no error and changes nothing. ACLs that a User object declares are
+changed only through that object. An ACL that both a client and an object have added stays until
 both have removed it. Source: KIP-140; AclControlManager.
 """
 
@@ -20,12 +20,12 @@ from plimsoll_core.security.acl import Acl, malformed
 from plimsoll_core.security.state import BY_CLIENT
 
 CHANGES_MAX = 1_000
-"""The greatest number of rules that one request adds or removes."""
+"""The most ACLs that one request adds or removes."""
 ACLS_MAX = 10_000
-"""The greatest number of rules in a cluster."""
+"""The most ACLs in a cluster."""
 RECORD_BYTES_MAX = 256 * 1024
-"""The greatest size of the rules in one record, in bytes of JSON. It is well below that of a batch
-of the metadata log."""
+"""The most bytes of the ACLs in one record, as JSON. It is well below the limit of a batch of the
+metadata log."""
 
 
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
@@ -38,7 +38,7 @@ def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
 
 
 def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
-    """Add the rules that the owner does not have yet. Return a refusal and add none if one is
+    """Add the ACLs that the owner does not have yet. Return a refusal and add none if one is
     malformed or they are too many."""
     known = turn.image.security.acls
     new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
@@ -58,7 +58,7 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
 
 
 def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """Split rules into parts that each fit a record, so that any set of rules can also be removed
+    """Split ACLs into parts that each fit a record, so that any set of ACLs can also be removed
     again."""
     part: list[Acl] = []
     size = 0
@@ -94,7 +94,7 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
 
 
 def _told(turn: DecisionContext, acl: Acl) -> DeletedAcl:
-    """Return the answer for one rule that a client deletes: deleted, or an error that names the
+    """Return the answer for one ACL that a client deletes: deleted, or an error that names the
     object that declares it."""
     security = turn.image.security
     owners = [owner for owner in security.acls[acl] if owner != BY_CLIENT]

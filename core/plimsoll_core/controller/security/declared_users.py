@@ -159,8 +159,8 @@ def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """Replace the rules that the object declares by those of the request. Those that it does not
-    state any more are removed first, which makes room for new ones."""
+    """Replace the ACLs that the object declares by those of the request. ACLs that the object does
+    not state any more are removed first, which makes room for new ones."""
     uid = request.object.uid
     _give_up(turn, uid, frozenset(request.acls))
     return add_wanted(turn, request.acls, uid)
@@ -204,8 +204,8 @@ def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
-    """Record that a User object exists, or since when it is missing. The grace period is so
-    continued by the next controller. If the clock went back, it begins anew."""
+    """Record that a User object exists, or since when it is missing, so that the next controller
+    continues the grace period. If the clock went back, the grace period begins anew."""
     name, now_ms = _name_of(turn, request.object), request.gone_since_ms
     if name is None or request.object.uid == NO_OBJECT:
         return Done()

@@ -1,10 +1,12 @@
-"""Commits the mode of connections between brokers and controllers, and their allowed certificates.
+"""Commits the TLS mode of connections between brokers and controllers, and their allowed
+certificates.
 
 Called for SetInsideMode and AllowCertificates. The mode changes one step at a time. It becomes
 Required only if that cuts no broker off: every active broker has reported that it presents a
 committed certificate and has no plaintext connection left. The step from Required to Permissive is
 always possible, that from Permissive to Off once no broker requires TLS. Source:
-docs/design/012-inside-certificates.md."""
+docs/design/012-inside-certificates.md.
+"""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ from plimsoll_core.quotas.state import (
 )
 
 ROWS_MAX = 10_000
-"""Bound on the rows of a cluster."""
+"""The most quota rows of a cluster."""
 CHANGES_MAX = 1_000
-"""Bound on the entities of one request."""
+"""The most entities in one request."""
 CAUSE = "declared"
 
 

@@ -1,7 +1,5 @@
-"""The rules for requests about users, rights, quotas and certificates.
-
-Called by `controller.decide`.
-"""
+"""The table of rules for requests about users, rights, quotas and certificates, by request. Called
+by `controller.decide`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from plimsoll_core.security.scram import (
 )
 
 CREDENTIALS_MAX = 4_000
-"""Bound on the credentials of a cluster: two thousand users with both mechanisms."""
+"""The most credentials of a cluster: two thousand users with both mechanisms."""
 _Change = ScramDeletion | ScramCredential
 
 
@@ -81,12 +81,15 @@ def unacceptable(one: ScramCredential) -> Refusal | None:
         )
         return _no(Reason.UnacceptableCredential, text)
     if not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
-        text = f"Iterations are {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {one.iterations}."
+        text = f"Iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {one.iterations}."
         return _no(Reason.UnacceptableCredential, text)
     length = key_bytes(one.mechanism)
     lengths = {len(one.stored_key), len(one.server_key)}
     if not 0 < len(one.salt) <= SALT_BYTES_MAX or lengths != {length}:
-        text = f"The salt has 1 to {SALT_BYTES_MAX} bytes, a key of {one.mechanism} {length}."
+        text = (
+            f"The salt must have 1 to {SALT_BYTES_MAX} bytes, and a key of {one.mechanism} "
+            f"{length} bytes."
+        )
         return _no(Reason.UnacceptableCredential, text)
     return None
 

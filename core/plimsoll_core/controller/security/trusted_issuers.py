@@ -2,8 +2,8 @@
 
 Called for DeclareClientAuthorities and DeclareTokenIssuers. One record states all authorities, one
 all issuers with their keys; brokers verify certificates and tokens by them, without a request to
-the issuer. An authority or a key that the next record does not name is removed, and clients that
-logged in by it are cut off.
+the issuer. An authority or a key that the next record does not name is removed, and brokers close
+the connections of clients that logged in by it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def declare_client_authorities(
 
 
 def malformed_authorities(authorities: tuple[ClientAuthority, ...]) -> str:
-    """Return a sentence that says why the authorities cannot be committed, or "" if they can."""
+    """Return a sentence that says why the authorities cannot be committed, or an empty string if
+    they can."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
         return (
@@ -81,7 +82,8 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
 
 
 def malformed_issuer(issuer: TokenIssuer) -> str:
-    """Return a sentence that says why the issuer cannot be trusted, or "" if it can."""
+    """Return a sentence that says why the issuer cannot be trusted, or an empty string if it
+    can."""
     texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
         return f"a name, an issuer or an audience must have 1 to {NAME_CHARACTERS_MAX} characters."
@@ -93,7 +95,7 @@ def malformed_issuer(issuer: TokenIssuer) -> str:
     for key in issuer.keys:
         long = len(key.key_id) > NAME_CHARACTERS_MAX or len(key.public_key) > KEY_BYTES_MAX
         if long or key.algorithm not in _ALGORITHMS:
-            return f"the key {key.key_id[:100]} is too long, or for an algorithm not known here."
+            return f"the key {key.key_id[:100]} is too long, or is for an unsupported algorithm."
     return ""
 
 

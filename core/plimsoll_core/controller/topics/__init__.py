@@ -1,1 +1,1 @@
-"""Topics: created by clients, declared by objects, deleted."""
+"""The controller's decisions about topics: created by clients, declared by objects, deleted."""

@@ -1,9 +1,10 @@
 """Creates and deletes topics and adds partitions at the request of clients.
 
 Called for CreateTopics, DeleteTopics and AddPartitions, for topics that no object declares; a
-declared topic changes through its object. Each topic is decided alone. Sources: the rules of
-docs/protocol.md for CreateTopics, DeleteTopics and CreatePartitions; KIP-195; Kafka's
-ReplicationControlManager."""
+declared topic changes through its object. Each topic is decided independently. Sources: the rules
+of docs/protocol.md for CreateTopics, DeleteTopics and CreatePartitions; KIP-195; Kafka's
+ReplicationControlManager.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _too_old(
 
 def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[TopicId, ...]:
     """Set the min ISR of these topics in at most one slice of their partitions. Return the topics
-    that have partitions with another min ISR left. A deleted topic has none."""
+    that still have partitions with another min ISR. A deleted topic has none."""
     behind = [
         topic_id for topic_id in dict.fromkeys(topics) if topic_id in turn.image.min_isr_behind
     ]
@@ -219,8 +219,8 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
 
 
 def _stated(topic: Topic) -> dict[str, str]:
-    """Return the configs that are set for the topic itself. If an object declares the topic, they
-    include its min ISR."""
+    """Return the configs that are set for the topic itself, including its min ISR if an object
+    declares the topic."""
     own = {} if topic.object is None else {MIN_ISR: str(topic.min_isr)}
     return {**topic.configs, **own}
 

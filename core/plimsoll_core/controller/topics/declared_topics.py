@@ -1,10 +1,11 @@
 """Reconciles a Topic object with the cluster: create, revive, grow, reconfigure, or refuse.
 
-Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
-that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.
-A name belongs to the first object that got it.  When that one is proven absent, another object of
-its namespace takes the topic over; one of another namespace, which shall not read by accident what
-was not meant for it, does so by the topic's id.
+Called for DeclareTopic and DetachTopic, at each reconcile of an object: a declaration that already
+holds adds no record. A refused declaration changes no part of a topic.
+
+A topic's name belongs to the first object that declared it. When that object is proven absent,
+another object of its namespace takes the topic over. An object of another namespace does so only if
+it names the topic's id, since it must not read by accident records that were not meant for it.
 Source: the protocol's rules for topics and for min ISR changes; crds/plimsoll.dev_topics.yaml.
 """
 
@@ -55,8 +56,8 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
 
 
 def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
-    """Detach a topic from its Topic object. The topic itself does not change. From then on no other
-    object may declare it, but the same object may do so again."""
+    """Detach a topic from its Topic object, and leave the topic itself unchanged. From then on no
+    other object may declare the topic, but the same object may do so again."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
         turn.add(
@@ -85,7 +86,7 @@ def _check_values(turn: DecisionContext, request: DeclareTopic) -> Refusal | Non
     if request.deletion_policy not in ("Delete", "Retain"):
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"deletionPolicy is Delete or Retain, not {request.deletion_policy}.",
+            message=f"deletionPolicy must be Delete or Retain, not {request.deletion_policy}.",
         )
     refusal = check_configs(request.configs) or check_version(turn, request.configs)
     return refusal or _check_explicit(request)
@@ -131,7 +132,7 @@ def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
         return None
     if topic.object is None:
         message = (
-            f"Topic {topic.name} was made by a client"
+            f"Topic {topic.name} was created by a client"
             if holder is None
             else f"Topic {topic.name} is kept for the object Topic {holder.namespace}/{holder.name}"
         )

@@ -1,11 +1,12 @@
-"""Creates the brokers' internal topics, and adjusts how many replicas they have.
+"""Creates the brokers' internal topics, and adjusts the number of their replicas.
 
-Called for EnsureInternalTopic, also if clients may create no topics, and by ticks every few
-seconds.  An internal topic is created when the first group is looked up, on as many brokers as are
-active then.  The number of its partitions never changes, since groups are found by it.  No object
+Called for EnsureInternalTopic, even if clients may create no topics, and by ticks every few
+seconds. An internal topic is created when the first group is looked up, on as many brokers as are
+active then. The number of its partitions never changes, since groups are found by it. No object
 states its replicas: they are raised up to `offsets.topic.replication.factor` once there are more
 brokers, and lowered only if brokers leave and too few would remain, never because a broker is away.
-While an object moves its replicas, they are left to it.  Source: docs/protocol.md §5.8.
+While an object moves its replicas, this module leaves them unchanged. Source: docs/protocol.md
+§5.8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules for requests about topics, by request.  Called by `controller.decide`."""
+"""The table of rules for requests about topics, by request. Called by `controller.decide`."""
 
 from __future__ import annotations
 

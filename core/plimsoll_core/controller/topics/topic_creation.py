@@ -131,7 +131,8 @@ class PartitionRoom:
         self._pool: FairPool | None = None
 
     def refusal(self, rows: Assignment) -> Refusal | None:
-        """Return a refusal if partitions with these replicas would exceed a limit, or None."""
+        """Return a refusal if partitions with these replicas would exceed a limit, or None if they
+        would not."""
         if refusal := beyond_brokers(self._turn, rows):
             return refusal
         pool = self._pool = self._pool or _pool(self._turn)
@@ -141,7 +142,7 @@ class PartitionRoom:
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"{self.owner} has made {pool.held(self.owner)} replicas of the {pool.capacity}"
+                f"{self.owner} has created {pool.held(self.owner)} replicas of the {pool.capacity}"
                 f" that the brokers hold at most, {pool.free} are free; {replicas} more are beyond"
                 " its share. Delete topics, or ask the owner of the cluster for a Topic object."
             ),
@@ -154,7 +155,8 @@ class PartitionRoom:
 
 
 def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
-    """Return the principal that is charged for the request's replicas, or "" if none is."""
+    """Return the principal to which the request's replicas are charged, or an empty string if there
+    is none."""
     if behalf is None or turn.image.metadata_version < OWNERS_SINCE:
         return ""
     if behalf.principal == ANONYMOUS:
@@ -177,8 +179,7 @@ def _pool(turn: DecisionContext) -> FairPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """Everything that the records of a new topic state; `rows` are the replicas of its
-    partitions."""
+    """The contents of the records of a new topic. `rows`: the replicas of its partitions."""
 
     name: str
     rows: Assignment

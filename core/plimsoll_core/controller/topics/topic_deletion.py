@@ -45,10 +45,12 @@ def refuse_mass_deletion(
 
 
 def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
-    """Tell how many vanished Topic objects may count as one mass deletion. For each object that
-    vanished after `after_ms`, count the objects that vanished within an hour before or after it and
-    still have data. Return the greatest count plus the number of topics removed in the hour before
-    `now_ms`, or 0 if no object vanished after `after_ms`."""
+    """Return the number of vanished Topic objects that may count as one mass deletion.
+
+    For each object that vanished after `after_ms`, count the objects that vanished within an hour
+    before or after it and still have data. Return the greatest count plus the number of topics
+    removed in the hour before `now_ms`, or 0 if no object vanished after `after_ms`.
+    """
     pending = _pending_since_ms(image)
     waiting = {since for since in pending if since > after_ms}
     if not waiting:
@@ -57,8 +59,7 @@ def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
 
 
 def _pending_since_ms(image: ClusterImage) -> list[int]:
-    """Return for each topic that is to be deleted the instant (milliseconds) at which its object
-    vanished."""
+    """Return, for each topic that is to be deleted, the time in ms at which its object vanished."""
     return [t.pending_deletion.since_ms for t in image.topics.values() if t.pending_deletion]
 
 

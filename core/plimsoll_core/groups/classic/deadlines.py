@@ -1,7 +1,7 @@
-"""The end of deadlines of classic groups: expired sessions, members that did not come, lost
-connections, and the outcome of records.
+"""Handles the deadlines of classic groups: expired sessions, members that did not join or sync in
+time, lost connections, and the outcome of records.
 
-Called by `groups.step`, for operations without a waiting client.  Source: Kafka's
+Called by `groups.step`, for operations without a waiting client. Source: Kafka's
 `GroupMetadataManager`, KIP-134, KIP-394; docs/protocol.md §5.8.1.
 """
 
@@ -38,11 +38,11 @@ from plimsoll_core.groups.turn import GroupTurn
 _Outcome = CoordinatorOutcome[GroupRecord, Operation]
 
 STORE_AGAIN_MS = 1_000
-"""The delay before a group's emptiness is stored again after a failure."""
+"""The delay in ms before another attempt to store that a group is empty."""
 
 
 def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
-    """Remove a member with an expired session, static or not."""
+    """Remove a member because its session has expired. It may be static or not."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.members and op not in turn.soft.deadlines:
@@ -52,8 +52,8 @@ def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
 
 
 def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
-    """Release a reserved member id that no member has used in time, and complete the join phase if
-    that was the last one it waited for."""
+    """Release a reserved member id that no member has used in time. Complete the join phase if it
+    waited only for this id."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.pending and op not in turn.soft.deadlines:
@@ -116,7 +116,7 @@ def wake_group(turn: GroupTurn, op: WakeGroup, token: object) -> _Outcome:
 
 def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Outcome:
     """Complete the start of a new group. If its record is not in the log, the group does not exist:
-    members that joined it get the error."""
+    answer the members that joined it with the error."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)
@@ -135,8 +135,8 @@ def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Ou
 
 
 def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Outcome:
-    """Process the outcome of an empty group's record: drop the group from memory if the log shows
-    it as empty, else schedule another attempt. The group is empty either way."""
+    """Process the outcome of writing an empty group's record: drop the group from memory if the log
+    shows it as empty, else schedule another attempt. The group is empty either way."""
     group = turn.soft.classic.get(op.group_id)
     if group is not None and isinstance(group.phase, Empty):
         let_go(turn, group)

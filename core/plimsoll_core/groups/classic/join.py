@@ -69,8 +69,8 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 def join_group(
     turn: GroupTurn, op: JoinGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Join a group. The answer is sent when all members have joined, or at once if no rebalance is
-    needed."""
+    """Let a member join a group. The answer is sent when all members have joined, or at once if no
+    rebalance is needed."""
     refusal = _check_request(turn, op)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
@@ -101,8 +101,8 @@ def join_group(
 
 
 def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Release the reserved id of a member that was refused because its metadata is too large; it
-    will not join."""
+    """Release the reserved id of a member that was refused because its metadata is too large, since
+    that member will not join."""
     if member_id in group.pending:
         take_id(turn, group, member_id)
         complete_if_all_joined(turn, group, effects)
@@ -110,21 +110,24 @@ def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Ef
 
 
 def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
-    """Return a refusal if the request itself is not valid, whatever the group; otherwise None."""
+    """Return a refusal if the request itself is invalid for any group; otherwise None."""
     least, most = turn.settings.session_timeout_ms_min, turn.settings.session_timeout_ms_max
     if not least <= op.session_timeout_ms <= most:
-        message = f"session.timeout.ms must be from {least} to {most} here."
+        message = f"session.timeout.ms must be from {least} to {most} in this cluster."
         return RefusedAsWhole(Code.INVALID_SESSION_TIMEOUT, message)
     names = (op.client_id, op.group_instance_id or "", op.protocol_type, *_names(op))
     if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
         message = (
             f"group.instance.id, client.id, the protocol type and each protocol's name may have "
-            f"{NAME_BYTES_MAX} bytes."
+            f"at most {NAME_BYTES_MAX} bytes."
         )
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     texts = sum(map(len, (op.client_id, op.client_host, op.group_instance_id or "")))
     if protocol_bytes(op.protocols) + len(op.protocol_type) + texts > MEMBER_BYTES_MAX:
-        message = f"A member's subscriptions may take {MEMBER_BYTES_MAX} bytes."
+        message = (
+            f"A member's metadata may take at most {MEMBER_BYTES_MAX} bytes: subscribe to fewer "
+            "topics."
+        )
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     if op.rebalance_timeout_ms < 0 or op.group_instance_id == "":
         message = "The rebalance timeout must not be negative, nor group.instance.id empty."
@@ -137,8 +140,8 @@ def _names(op: JoinGroup) -> Iterator[str]:
 
 
 def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:
-    """Return a refusal if the group has no room for the member, or does not know its id; otherwise
-    None."""
+    """Return a refusal if the group has no room for the member, or does not know the member's id;
+    otherwise None."""
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
@@ -158,7 +161,10 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
         if code is not Code.NONE:
             return RefusedAsWhole(code)
     if not may_share(group, op.protocol_type, op.protocols, op.member_id or holder):
-        message = f"Group {op.group_id} has members that share no protocol with this one."
+        message = (
+            f"Group {op.group_id} has members that support no assignor of this member: set the "
+            "same partition.assignment.strategy in all members."
+        )
         return RefusedAsWhole(Code.INCONSISTENT_GROUP_PROTOCOL, message)
     return _check_bytes(turn, group, op, op.member_id or holder)
 
@@ -167,8 +173,8 @@ def _check_memory(
     turn: GroupTurn, op: JoinGroup, asks: Member, before: Member | None
 ) -> RefusedAsWhole | None:
     """Return a refusal if the owner's share of the broker's memory has no room for the member, in
-    the group and in the record of a generation; otherwise None. `before`: the member that it
-    replaces."""
+    the group and in the record of a generation; otherwise None. `before`: the member that the new
+    one replaces."""
     owner = owner_of(turn, op.group_id, op.principal)
     was_bytes = 0 if before is None else before.size_bytes + before.record_bytes
     size_bytes = asks.size_bytes + asks.record_bytes - was_bytes
@@ -187,7 +193,7 @@ def _check_bytes(
     """Return a refusal if all members' metadata would not fit in one record, otherwise None: a
     group that cannot store a generation would start rebalances forever. A member with no more
     metadata than before is accepted, even if assignments have grown. `known`: the id of the member
-    that it replaces."""
+    that the new one replaces."""
     before = group.members.get(known or "")
     asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
     asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
@@ -200,9 +206,9 @@ def _check_bytes(
     if size_bytes <= GROUP_BYTES_MAX and group.record_bytes(asks) <= turn.record_bytes_max:
         return _check_memory(turn, op, asks, before)
     message = (
-        f"What the members of group {op.group_id} say of themselves would not fit in one record "
-        f"of {turn.record_bytes_max} bytes with this one's: subscribe to fewer topics, or raise "
-        f"message.max.bytes."
+        f"The metadata of all members of group {op.group_id}, including this member's, would not "
+        f"fit in one record of {turn.record_bytes_max} bytes: subscribe to fewer topics, or raise "
+        "message.max.bytes."
     )
     return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
 
@@ -258,8 +264,8 @@ def _update(group: ClassicGroup, member: Member, op: JoinGroup) -> None:
 def _join_again(
     turn: GroupTurn, group: ClassicGroup, op: JoinGroup, token: object, effects: Effects
 ) -> None:
-    """Join a known member again. An unchanged request is answered with the present generation:
-    its first answer may be lost. A leader of a stable group that joins again wants another
+    """Let a known member join again. Answer an unchanged request with the present generation, since
+    the first answer may be lost. A leader of a stable group that joins again wants another
     assignment."""
     member = group.members[op.member_id]
     same = member.protocols == op.protocols

@@ -1,6 +1,6 @@
-"""Heartbeats and LeaveGroup: how members of a classic group stay, and how they leave.
+"""Heartbeats and LeaveGroup: members renew their sessions in a classic group, or leave it.
 
-Called by `groups.step`.  Sources: Kafka's `GroupMetadataManager`; KIP-345 (static members may be
+Called by `groups.step`. Sources: Kafka's `GroupMetadataManager`; KIP-345 (static members may be
 removed by an administrator).
 """
 
@@ -34,7 +34,7 @@ from plimsoll_core.groups.turn import GroupTurn
 def heartbeat(
     turn: GroupTurn, op: MemberHeartbeat, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Renew the member's session. During a rebalance the answer tells it to join again."""
+    """Renew the member's session. During a rebalance the answer tells the member to join again."""
     group = find(turn, op.group_id)
     code = check_member(group, op.member_id, op.group_instance_id)
     reply = Reply(token, HeartbeatTaken())
@@ -70,7 +70,8 @@ def leave_group(
 
 
 def _leave(turn: GroupTurn, group: ClassicGroup, leaver: Leaver, effects: Effects) -> Code:
-    """Remove one member. An administrator names a static member by its instance alone."""
+    """Remove one member, and return the error code of its result. An administrator names a static
+    member by its instance id alone."""
     member_id = leaver.member_id
     if member_id in group.pending:
         take_id(turn, group, member_id)

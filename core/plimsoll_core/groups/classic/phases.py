@@ -1,10 +1,10 @@
-"""The phases of a classic group: how each ends, and what members are told then.
+"""The phases of a classic group: the end of each, and the answers that members get then.
 
-Called by the rules of this package.  Stable or Empty -> Preparing (members join) -> Completing (the
-leader assigns) -> Stable; or Empty, if no member joined.  A generation is written when the leader's
-assignments arrive, and when the group becomes empty.  `vote` chooses a generation's protocol: the
-one that most members prefer among those that all support.  Sources: docs/protocol.md §5.8.1;
-Kafka's `GroupMetadataManager` and `ClassicGroup.selectProtocol`, KIP-134.
+Called by the rules of this package. Stable or Empty -> Preparing (members join) -> Completing (the
+leader assigns) -> Stable; or Empty, if no member joined. A generation is written when the leader's
+assignments arrive, and when the group becomes empty. `vote` chooses a generation's protocol: the
+one that most members prefer among those that all support. Sources: docs/protocol.md §5.8.1; Kafka's
+`GroupMetadataManager` and `ClassicGroup.selectProtocol`, KIP-134.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def vote(group: ClassicGroup) -> str:
-    """Choose the protocol by the members' votes; with equal votes the first member's preference
-    decides. There is a common protocol: `may_share` checked each member."""
+    """Choose the protocol by the members' votes. With equal votes the first member's preference
+    decides. All members have a protocol in common, since `may_share` checked each."""
     common = group.common()
     votes = Counter(
         next(name for name, _ in member.protocols if name in common)
@@ -63,9 +63,9 @@ def may_share(
 
 
 NEW_MEMBER_JOIN_MS = 300_000
-"""The time that a member waits for its first generation: Kafka's."""
+"""The time in ms that a member waits for its first generation, as in Kafka."""
 _NOBODY_CAME_MS_MIN = 1_000
-"""The least time that a group without joining members is left alone, however short the rebalance
+"""The least time in ms for which a group waits if no member joins, however short the rebalance
 timeout is."""
 
 
@@ -97,7 +97,7 @@ def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effe
 def park_join(
     turn: GroupTurn, group: ClassicGroup, member: Member, token: object, effects: Effects
 ) -> None:
-    """Park a join request until the phase ends; fail an older request of the same member at
+    """Park a join request until the phase ends. Fail an older parked request of the same member at
     once."""
     older = group.joins.pop(member.member_id, None)
     if older is not None:

@@ -1,9 +1,9 @@
-"""The members and pending ids of a classic group in memory.
+"""The members and reserved member ids of a classic group in memory.
 
-Called by the rules of groups.  A loaded group is built when it is first asked for, and the sessions
-of its members begin then.  A group without members is dropped from memory once its emptiness is
-stored.  Every seat, a member or a pending id, is counted here.  `Effects` collects what a decision
-replies and writes.
+Called by the rules of groups. A loaded group is built in memory when it is first needed, and the
+sessions of its members begin then. A group without members is dropped from memory once its
+emptiness is stored. Every seat (a member or a reserved id) is counted here. `Effects` collects the
+replies and records of a decision.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Effects:
         self, group_id: str, parked: object = None
     ) -> CoordinatorOutcome[GroupRecord, Operation]:
         """Return the collected effects as an outcome. `parked`: the token of the present request if
-        it may wait for its answer; it counts as parked unless it was answered."""
+        it may wait for its answer. The request counts as parked unless it was answered."""
         answered = any(reply.token is parked for reply in self._replies)
         return CoordinatorOutcome(
             key=group_id,
@@ -55,8 +55,8 @@ class Effects:
 
 
 def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
-    """Return the group in memory, built from its stored generation if that has members. Return None
-    if the group has no members and no reserved member ids."""
+    """Return the group in memory; build it from its stored generation if that has members. Return
+    None if the group has no members and no reserved member ids."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return group
@@ -71,8 +71,8 @@ def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
 
 
 def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup:
-    """Return the group in memory, built from its stored generation or created if it is not there.
-    `principal`: becomes the owner of a group without one."""
+    """Return the group in memory. If it is not there, build it from its stored generation or create
+    it. `principal`: becomes the owner of a group without an owner."""
     group = find(turn, group_id)
     if group is None:
         durable = turn.state.groups.get(group_id)
@@ -90,14 +90,14 @@ def is_empty(turn: GroupTurn, group_id: str) -> bool:
 
 
 def let_go_of(turn: GroupTurn, group_id: str) -> None:
-    """Call `let_go` for a group by its id."""
+    """Do what `let_go` does, for a group given by its id."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         let_go(turn, group)
 
 
 def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
-    """Drop a group from memory if it is empty and the log shows it as empty too."""
+    """Drop a group from memory if it is empty and the log shows it as empty, too."""
     durable = turn.state.groups.get(group.group_id)
     stored = None if durable is None else durable.stored
     if isinstance(group.phase, Empty) and not group.size and not (stored and stored.members):
@@ -141,7 +141,7 @@ def give_id(turn: GroupTurn, group: ClassicGroup, member_id: str, session_ms: in
 
 
 def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
-    """Remove a reserved member id: its member joined, or its time is over."""
+    """Release a reserved member id, because its member joined or its time is over."""
     del group.pending[member_id]
     turn.soft.seats -= 1
     turn.soft.deadlines.clear(EndPending(group.group_id, member_id))

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader's assignments are committed, and then every member gets its own.
+"""SyncGroup: commits the leader's assignments, and then gives every member its own.
 
-Called by `groups.step`.  No member gets an assignment that is not committed.  Source: Kafka's
+Called by `groups.step`. No member gets an assignment that is not committed. Source: Kafka's
 `classicGroupSync`, KIP-559; docs/protocol.md §5.8.1.
 """
 
@@ -66,7 +66,7 @@ def sync_group(
 
 def _has_room(turn: GroupTurn, generation: GroupStored) -> bool:
     """Return True if the owner's memory has room for the new generation's record in place of the
-    stored one. The members in memory are charged elsewhere."""
+    stored one. `_charge_seats` charges the members in memory."""
     durable = turn.state.groups.get(generation.group_id)
     stored = None if durable is None else durable.stored
     size_bytes = stored_bytes(generation) - made_bytes(generation)
@@ -97,8 +97,8 @@ def _synced(group: ClassicGroup, member: Member) -> GroupSynced:
 def generation_stored(
     turn: GroupTurn, op: GenerationStored, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Give members their assignments if the generation is committed; else make them join again,
-    without telling them this generation."""
+    """Give members their assignments if the generation is committed. Otherwise make them join
+    again, without telling them this generation."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if (

@@ -97,8 +97,8 @@ class _RoomOfCommit:
 
 
 def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
-    """Return a refusal if the commit is not of a member in the group's present generation, or if it
-    names no member while the group has some; otherwise None. A commit renews the member's
+    """Return a refusal if the commit is not from a member in the group's present generation, or if
+    it names no member while the group has some; otherwise None. A commit renews the member's
     session."""
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
@@ -154,15 +154,16 @@ def _record(
 
 
 _DOUBTFUL = (
-    "A topic of this group may have been deleted; until this broker has the newest metadata it "
-    "cannot tell whether its offsets still count."
+    "A topic of this group may have been deleted. Until this broker has the newest metadata, it "
+    "does not know whether the topic's offsets are valid: retry."
 )
 
 
 def fetch_offsets(
     turn: GroupTurn, op: FetchOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Return the committed offsets. An unknown group or partition has none, which is no error."""
+    """Answer with the committed offsets of the requested partitions. For an unknown group or
+    partition the offset is -1, which is not an error."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     found: list[FetchedOffset] = []
@@ -183,7 +184,7 @@ def fetch_offsets(
 def fetch_all_offsets(
     turn: GroupTurn, op: FetchAllOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Return all committed offsets of a group. The dictionaries are copied and no offset is
+    """Answer with all committed offsets of a group. The dictionaries are copied and no offset is
     converted, so it is fast for any number of offsets."""
     group = turn.state.groups.get(op.group_id)
     topics: dict[str, dict[int, CommittedOffset]] = {}
@@ -201,6 +202,6 @@ def fetch_all_offsets(
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID | None) -> bool:
-    """Return True if the offset was committed for `topic_id`, the topic that has this name now. An
-    offset without a topic id belongs to any topic of the name."""
+    """Return True if the offset was committed for `topic_id`, the topic that has this name now.
+    Return True also for an offset without a topic id, which belongs to any topic of the name."""
     return committed.topic_id is None or committed.topic_id == topic_id

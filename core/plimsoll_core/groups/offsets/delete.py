@@ -38,9 +38,9 @@ from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 
 CONSUMER = "consumer"
-"""The protocol type with known subscriptions."""
+"""The only protocol type with subscriptions that can be read."""
 NAMES_MAX = 20_000
-"""Bound on the topics in all subscriptions of a group, so that reading them takes a few
+"""The most topics in all subscriptions of a group, so that reading them takes a few
 milliseconds."""
 
 _HEAD = struct.Struct(">hi")
@@ -85,7 +85,7 @@ def _topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
     """Return the topic names in a consumer's subscription and the position behind them. Return None
-    if it cannot be parsed, or names more than `at_most` topics."""
+    if the subscription cannot be parsed, or names more than `at_most` topics."""
     if len(subscription) < _HEAD.size:
         return None
     _, count = _HEAD.unpack_from(subscription)
@@ -106,8 +106,8 @@ def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
 
 
 RECORDS_AT_ONCE = 500
-"""Most tombstones of one operation. `ForgetTopics` is sent again for the rest, and an expiry is due
-again a moment later."""
+"""The most tombstones of one operation. `ForgetTopics` is submitted again for the rest, and an
+expiry is due again a moment later."""
 
 
 def delete_offsets(
@@ -120,7 +120,9 @@ def delete_offsets(
         return no_such_group(op.group_id, token)
     empty = is_empty(turn, op.group_id)
     if not empty and members is not None and members.protocol_type != CONSUMER:
-        message = f"Group {op.group_id} has members; stop them first."
+        message = (
+            f"Group {op.group_id} has members. Stop its consumers first, then repeat the request."
+        )
         return refuse(op.group_id, token, Code.NON_EMPTY_GROUP, message)
     subscribed = subscribed_topics(members, group.stored)
     codes: list[PartitionCode] = []
@@ -184,9 +186,9 @@ def expire_offsets(
 
 
 def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
-    """Yield the topic and partition of each offset that is too old; none if the wall clock is not
-    trusted. What holds for the whole group is computed once, since a group may have very many
-    offsets."""
+    """Yield the topic and partition of each offset that is too old; nothing if the wall clock is
+    not trusted. Values that hold for the whole group are computed once, since a group may have very
+    many offsets."""
     now_ms = turn.believed_ms
     if now_ms is None:
         return
@@ -206,18 +208,17 @@ def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
 
 def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozenset[str] | None:
     """Return the names of the topics with offsets that do not expire. Return None, for all topics,
-    during a rebalance: then it is unknown what members consume."""
+    during a rebalance, when it is unknown what members consume."""
     if members is None or isinstance(members.phase, Empty | Stable):
         return subscribed_topics(members, stored)
     return None
 
 
 def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
-    """Return the time at or before which a commit has expired, unless it states its own retention.
-
-    The offsets of a group that had members expire only after the group has been empty for the
-    retention time too. `alone`: True if the group has no members now.
-    """
+    """Return the time at or before which a commit must have been made to be expired now, unless the
+    commit states its own retention. The offsets of a group that had members expire only after the
+    group has been empty for the retention time, too. `alone`: True if the group has no members
+    now."""
     last_ms = now_ms - turn.settings.retention_ms
     emptied_ms = group.stored.state_ms if alone and group.stored is not None else _NEVER
     return last_ms if emptied_ms <= last_ms else _NEVER
