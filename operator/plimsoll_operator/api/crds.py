@@ -342,11 +342,39 @@ VERIFICATION = Kind(
     short="plv",
     spec=VerificationSpec,
     status=VerificationStatus,
-    description="A workload that writes to a topic, and the check of every acknowledged record.",
+    description="A workload that writes to a topic, and the check of every acknowledged record; or "
+    "an audit of existing topics on every replica.",
     rules=(
         ("self == oldSelf", "spec is immutable: make another Verification for another run."),
         (
-            "!has(self.produce.idempotent) || !self.produce.idempotent || "
+            "has(self.source) ? !has(self.topic) && !has(self.produce) : "
+            "has(self.topic) && has(self.produce)",
+            "spec has either topic and produce, or source.",
+        ),
+        (
+            "!has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
+            "self.verify.checks.all(c, c in "
+            "['ReplicasEqual', 'Readable', 'NoGap', 'EpochsOrdered'])",
+            "With source, checks are ReplicasEqual, Readable, NoGap and EpochsOrdered.",
+        ),
+        (
+            "has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
+            "!self.verify.checks.exists(c, c in ['ReplicasEqual', 'Readable', 'EpochsOrdered'])",
+            "ReplicasEqual, Readable and EpochsOrdered need source.",
+        ),
+        (
+            "!has(self.source) || !has(self.source.reads) || self.source.reads != 'Memory' || "
+            "!has(self.verify) || !has(self.verify.checks) || "
+            "!('ReplicasEqual' in self.verify.checks)",
+            "ReplicasEqual needs source.reads: Disk: only leaders serve from memory.",
+        ),
+        (
+            "!has(self.source) || !has(self.runner) || !has(self.runner.executors) || "
+            "self.runner.executors == 0",
+            "An audit runs in the driver's pod: leave runner.executors out.",
+        ),
+        (
+            "!has(self.produce) || !has(self.produce.idempotent) || !self.produce.idempotent || "
             "!has(self.produce.acks) || self.produce.acks == 'All'",
             "produce.idempotent needs produce.acks: All; leave idempotent out, or set it to false.",
         ),
@@ -357,15 +385,15 @@ VERIFICATION = Kind(
             "runner.executors runs only the operator's own image; leave runner.image out.",
         ),
         (
-            "has(self.produce.records) != has(self.produce.load)",
+            "!has(self.produce) || has(self.produce.records) != has(self.produce.load)",
             "produce has either records or load.",
         ),
         (
-            "!has(self.produce.load) || !has(self.produce.recordsPerSecond)",
+            "!has(self.produce) || !has(self.produce.load) || !has(self.produce.recordsPerSecond)",
             "produce.load states the rate: leave produce.recordsPerSecond out.",
         ),
         (
-            "!has(self.produce.load) || "
+            "!has(self.produce) || !has(self.produce.load) || "
             "self.produce.load.profile.exists(s, s.recordsPerSecond > 0)",
             "produce.load.profile needs a step with recordsPerSecond above 0.",
         ),

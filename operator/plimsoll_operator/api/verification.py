@@ -1,4 +1,5 @@
-"""`Verification` (plv): writes records to a topic, reads them back, and reports every lost one."""
+"""`Verification` (plv): writes records to a topic, reads them back, and reports every lost one; or
+audits existing topics."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from plimsoll_operator.api.audit_source import AuditSource
 from plimsoll_operator.api.drill import Drill, DrillMark
 from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.meta import (
@@ -24,7 +26,9 @@ from plimsoll_operator.api.meta import (
 )
 from plimsoll_operator.api.workload import Budget, Load, profile_records
 
-Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
+Check = Literal[
+    "NoLoss", "NoDuplicate", "Order", "NoGap", "ReplicasEqual", "Readable", "EpochsOrdered"
+]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
 """All checks, in the order in which they are reported. NoLoss holds only with acks All and is left
 out otherwise."""
@@ -67,7 +71,8 @@ class Produce(Api, frozen=True, kw_only=True):
 
 
 class Verify(Api, frozen=True, kw_only=True):
-    """The checks that the run makes; default is all, without NoLoss if acks is Leader or None."""
+    """The checks that the run makes. Default: all that apply, NoLoss only with acks All,
+    ReplicasEqual only with reads Disk."""
 
     checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
     min_acked_percent: Annotated[
@@ -105,8 +110,11 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     """The request. Immutable, since a Verification runs once."""
 
     cluster_ref: LocalClusterRef
-    topic: TopicName
-    produce: Produce
+    topic: Annotated[
+        TopicName | None, described("Required, with produce, unless source is set.")
+    ] = None
+    produce: Produce | None = None
+    source: AuditSource | None = None
     verify: Verify | None = None
     budget: Budget | None = None
     drill: Drill | None = None
@@ -124,8 +132,8 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
         described(
             "The User of this namespace as which the driver logs in; it must have a "
             "generated password, because its Secret is mounted. It needs Read, Write and "
-            "Describe on the topic. Unset: the driver needs a listener without tls and "
-            "authentication."
+            "Describe on the topic, for an audit Read and DescribeConfigs. Unset: the driver "
+            "needs a listener without tls and authentication."
         ),
     ] = None
 
@@ -182,6 +190,23 @@ class Example(Api, frozen=True, kw_only=True):
     partition: int = 0
     offset: int = 0
     kind: Short = ""
+    last_offset: Annotated[int | None, described("The end of the range, in an audit.")] = None
+    brokers: Annotated[
+        tuple[int, ...],
+        Meta(max_length=100, description="Those with a replica that has the fault."),
+    ] = ()
+    detail: Short = ""
+
+
+class Audited(Api, omit_defaults=False, frozen=True, kw_only=True):
+    """Amounts that an audit has read; bytes are of all replicas."""
+
+    topics: Count = 0
+    partitions: Count = 0
+    replicas: Count = 0
+    batches: Count = 0
+    records: Count = 0
+    bytes: Count = 0
 
 
 class Evidence(Api, frozen=True, kw_only=True):
@@ -201,6 +226,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     timing: Timing | None = None
     evidence: Evidence | None = None
     drill: Annotated[tuple[DrillMark, ...], Meta(max_length=20)] = ()
+    audited: Audited | None = None
     conditions: Conditions = ()
 
 

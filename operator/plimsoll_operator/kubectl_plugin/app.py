@@ -219,6 +219,20 @@ def verify(
     return _Following(work)
 
 
+@verb("audit")
+def audit(
+    pattern: Annotated[str, typer.Argument(help="Regular expression for the topics' whole names.")],
+    rate: Annotated[
+        str | None, typer.Option(help="Bytes per second of all brokers together, such as 50Mi.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
+    ] = None,
+) -> Act:
+    """Audit existing topics on every replica's disk and follow to the verdict; writes nothing."""
+    return _Following(verbs_verify.Auditing(pattern=pattern, rate=rate, user=user))
+
+
 @verb("schedules")
 def schedules() -> Act:
     """List VerificationSchedules: their times, last verdicts and figures."""
@@ -242,7 +256,7 @@ class _Following:
 
     follows = True
 
-    def __init__(self, work: verbs_verify.Workload) -> None:
+    def __init__(self, work: verbs_verify.Workload | verbs_verify.Auditing) -> None:
         self._work = work
         self._name = ""
 

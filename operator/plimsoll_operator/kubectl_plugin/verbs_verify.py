@@ -28,6 +28,7 @@ OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
 NO_LISTENER = "ListenerMissing"
 NO_TOPIC = "TopicNotFound"
+AMOUNTS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
 IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
     NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
@@ -48,22 +49,26 @@ class Workload:
     user: str | None = None
 
 
-async def begin(session: PluginSession, work: Workload) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auditing:
+    """The existing topics that a Verification audits. `pattern`: a regular expression for the whole
+    name; `rate`: bytes per second, as a quantity; None: no limit. `user`: as of `Workload`."""
+
+    pattern: str
+    rate: str | None = None
+    user: str | None = None
+
+
+async def begin(session: PluginSession, work: Workload | Auditing) -> str:
     """Create the Verification and return its name. Raises `Problem` if the API server refuses it,
-    or if the topic neither exists nor is declared by an object."""
-    await _refuse_unknown(session, work.topic)
+    or if the topic to write to neither exists nor is declared by an object."""
+    if isinstance(work, Workload):
+        await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = f"verify-{at}-{secrets.token_hex(2)}"  # unique even within one second
-    produce: Object = {"records": work.records}
-    if work.per_second is not None:
-        produce["recordsPerSecond"] = work.per_second
-    spec: Object = {
-        "clusterRef": {"name": session.cluster.metadata.name},
-        "topic": work.topic,
-        "produce": produce,
-    }
-    if work.allow_existing:
-        spec["allowExisting"] = True
+    kind = "verify" if isinstance(work, Workload) else "audit"
+    name = f"{kind}-{at}-{secrets.token_hex(2)}"  # unique even within one second
+    what = _writes(work) if isinstance(work, Workload) else _audits(work)
+    spec: Object = {"clusterRef": {"name": session.cluster.metadata.name}, **what}
     if work.user is not None:
         spec["user"] = work.user
     body = {
@@ -77,6 +82,21 @@ async def begin(session: PluginSession, work: Workload) -> str:
     except ApiError as error:
         raise Problem(f"Cannot create the Verification: {told(error)}") from error
     return name
+
+
+def _writes(work: Workload) -> Object:
+    produce: Object = {"records": work.records}
+    if work.per_second is not None:
+        produce["recordsPerSecond"] = work.per_second
+    spec: Object = {"topic": work.topic, "produce": produce}
+    return {**spec, "allowExisting": True} if work.allow_existing else spec
+
+
+def _audits(work: Auditing) -> Object:
+    source: Object = {"existingTopics": {"matchPattern": work.pattern}}
+    if work.rate is not None:
+        source["bytesPerSecond"] = work.rate
+    return {"source": source}
 
 
 async def _refuse_unknown(session: PluginSession, topic: str) -> None:
@@ -158,7 +178,8 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
         option = IN_OPTIONS.get(ready["reason"]) if over else None
         parts += [line(one) for one in (missing, option, gone) if one]
-    if counts := status.get("counts"):
+    parts += _audit_parts(status)
+    if (counts := status.get("counts")) and "source" not in body["spec"]:
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))
                  for title in titles]  # fmt: skip
@@ -167,3 +188,25 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
     data = {"name": name, "status": status}
     return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
+
+
+def _audit_parts(status: Object) -> list[Any]:
+    """Return the amounts that an audit has read, and the places of the faults that any Verification
+    found."""
+    parts: list[Any] = []
+    if audited := status.get("audited"):
+        amounts = [str(audited.get(one, 0)) for one in AMOUNTS]
+        parts.append(table(AMOUNTS, [amounts]))
+    examples = (status.get("evidence") or {}).get("examples") or ()
+    if examples:
+        titles = ("topic", "partition", "offsets", "brokers", "finding")
+        parts.append(table(titles, [_example_cells(one) for one in examples]))
+    return parts
+
+
+def _example_cells(one: Object) -> list[str]:
+    first, last = one.get("offset", 0), one.get("lastOffset")
+    offsets = str(first) if last in (None, first) else f"{first} to {last}"
+    brokers = ", ".join(str(broker) for broker in one.get("brokers") or ())
+    finding = ": ".join(part for part in (one.get("kind"), one.get("detail")) if part)
+    return [one.get("topic", ""), str(one.get("partition", 0)), offsets, brokers, finding]

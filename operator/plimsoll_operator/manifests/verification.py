@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.verification import Runner, Verification, Verify
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
@@ -84,6 +86,9 @@ class SparkDriver:
     """The port of the listener to which the driver connects."""
     servers: str = ""
     """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
+    once_compacted: tuple[str, ...] = ()
+    """The topics with logs that may have gaps, although their configuration does not say so any
+    more. Only an audit needs them."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
     rpc_secret: str = ""
@@ -227,14 +232,12 @@ def config(driver: SparkDriver) -> Manifest:
     verification = driver.verification
     spec = verification.spec
     namespace, cluster = verification.cluster_key
-    content = {
+    content: dict[str, Any] = {
         "name": driver.name,
         "bootstrap": driver.servers
         or labels.bootstrap_address(cluster, namespace, driver.kafka_port),
-        "topic": spec.topic,
-        "allowExisting": bool(spec.allow_existing),
         "deadlineSeconds": driver.deadline_seconds,
-        "produce": msgspec.to_builtins(spec.produce),
+        **(_audit(driver) if spec.source else _workload(driver)),
         "verify": msgspec.to_builtins(spec.verify or Verify()),
         **({"budget": msgspec.to_builtins(spec.budget)} if spec.budget else {}),
         "report": {"configMap": driver.report, "namespace": namespace},
@@ -258,6 +261,30 @@ def config(driver: SparkDriver) -> Manifest:
         driver.metadata(f"{driver.name}-config"),
         data={FILE: json.dumps(content, indent=2, sort_keys=True) + "\n", **files},
     )
+
+
+def _workload(driver: SparkDriver) -> Manifest:
+    spec = driver.verification.spec
+    return {
+        "topic": spec.topic,
+        "allowExisting": bool(spec.allow_existing),
+        "produce": msgspec.to_builtins(spec.produce),
+    }
+
+
+def _audit(driver: SparkDriver) -> Manifest:
+    source = driver.verification.spec.source
+    assert source is not None, "the caller looked"
+    content: dict[str, Any] = {
+        "existingTopics": {
+            "matchPattern": source.existing_topics.match_pattern,
+            "compacted": list(driver.once_compacted),
+        },
+        "reads": source.reads or "Disk",
+    }
+    if source.bytes_per_second is not None:
+        content["bytesPerSecond"] = bytes_per_second(source.bytes_per_second)
+    return {"source": content}
 
 
 def _executors(driver: SparkDriver) -> Manifest:

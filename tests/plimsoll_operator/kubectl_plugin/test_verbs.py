@@ -216,6 +216,33 @@ async def test_leaderless_partition_and_lag_are_shown() -> None:
     assert "4.8 MiB" in text
 
 
+async def test_audit_shows_findings_with_brokers() -> None:
+    session = scene()
+    work = verbs_verify.Auditing(pattern="orders.*", rate="50Mi", user="auditor")
+    name = await verbs_verify.begin(session, work)
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    assert made["spec"]["source"] == {
+        "existingTopics": {"matchPattern": "orders.*"},
+        "bytesPerSecond": "50Mi",
+    }
+    example = {"topic": "orders", "partition": 1, "offset": 6, "lastOffset": 8, "brokers": [1, 2]}
+    status = {
+        "phase": "Completed",
+        "verdict": "Violated",
+        "audited": {"topics": 1, "replicas": 9},
+        "evidence": {
+            "reportConfigMap": "r",
+            "examples": [{**example, "kind": "unreadable", "detail": "its CRC is wrong"}],
+        },
+    }
+    session.kube.put(VERIFICATIONS, {**made, "status": status})
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert "6 to 8" in said(found)
+    assert "1, 2" in said(found)
+    assert "unreadable: its CRC is wrong" in said(found)
+
+
 async def test_verification_verdict_is_the_exit_code() -> None:
     session = scene(views={"/topics/t": {}})
     work = verbs_verify.Workload(topic="t", records=5, per_second=2, allow_existing=True)

@@ -16,6 +16,7 @@ from plimsoll_core.phrasing import sentence_start
 from plimsoll_operator.api.conditions import condition, milliseconds
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import (
+    Audited,
     Counts,
     Evidence,
     Example,
@@ -73,7 +74,13 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
     verify = driver.verification.spec.verify
     timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
     text = "The driver is producing records."
-    if phase == "Verifying":
+    if driver.verification.spec.source is not None:
+        text = (
+            "The replicas are read and compared. The verdict is due deadlineSeconds "
+            f"({driver.deadline_seconds}) after the start at the latest. Progress: "
+            f"{driver.where_it_says}"
+        )
+    elif phase == "Verifying":
         text = (
             "The topic is read back and compared with what was acknowledged. The verdict is due "
             f"within verify.timeoutSeconds ({timeout_s}), and at the latest deadlineSeconds "
@@ -107,6 +114,7 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
         counts=_convert(content.get("counts"), Counts),
         timing=_timing(content.get("timing")),
         evidence=Evidence(report_config_map=name, examples=_examples(content.get("examples"))),
+        audited=_convert(content["audited"], Audited) if content.get("audited") else None,
         conditions=final(
             "Complete" if verdict == "Passed" else "Failed",
             _reason(content.get("reason"), verdict),

@@ -65,6 +65,7 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 2_000
 LOOK_MS_MIN = 100
 """Shortest time to the next look, in milliseconds, if a fault of a drill is due."""
+ONCE_COMPACTED_MAX = 1_000
 FORBIDDEN = 403
 RPC_SECRET_BYTES = 32
 CANNOT_GRANT = (
@@ -103,6 +104,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         kafka_port=_port(term, bootstrap),
         servers=",".join(bootstrap.servers),
         login=user.secret_name if user is not None else "",
+        once_compacted=_once_compacted(term, verification),
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
@@ -140,6 +142,16 @@ async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
             await term.kube.apply(ROLES, role(driver, runs=False))
     except ApiError as error:
         raise Retry(str(error)) from error
+
+
+def _once_compacted(term: Term, verification: Verification) -> tuple[str, ...]:
+    """Return the topics that were compacted and are not any more, for an audit: their logs may have
+    gaps."""
+    if verification.spec.source is None:
+        return ()
+    topics = term.image.topics.values()
+    found = sorted(one.name for one in topics if one.compacted and not compacts(one.configs))
+    return tuple(found[:ONCE_COMPACTED_MAX])
 
 
 def _user(term: Term, verification: Verification) -> User | None:
@@ -251,9 +263,11 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         )
     if (why := _no_way_in(term, verification, driver)) is not None:
         return why
-    topic_id = term.image.topic_ids.get(verification.spec.topic)
+    name = verification.spec.topic
+    if name is None:
+        return None  # an audit reads what there is
+    topic_id = term.image.topic_ids.get(name)
     if topic_id is None:
-        name = verification.spec.topic
         text = f"Topic {name} does not exist yet; the run starts when it is declared or created."
         return _condition("TopicNotFound", text)
     topic = term.image.topics[topic_id]
@@ -348,10 +362,12 @@ def _shows_its_end(term: Term, key: Key) -> bool:
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     """Return a failed status if the records cannot be written in time at the rate that the spec
     states, else None."""
-    spec = driver.verification.spec
-    rate, load = spec.produce.records_per_second, spec.produce.load
+    spec, produce = driver.verification.spec, driver.verification.spec.produce
+    if produce is None:
+        return None
+    rate, load = produce.records_per_second, produce.load
     if rate is not None:
-        needed_s, at = spec.produce.total / rate, f"{rate} per second"
+        needed_s, at = produce.total / rate, f"{rate} per second"
     elif load is not None:
         needed_s, at = profile_seconds(load), "the rates of produce.load"
     else:
@@ -361,7 +377,7 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     if needed_s <= left_s:
         return None
     message = (
-        f"{spec.produce.total} records at {at} take {needed_s:.0f} s, but "
+        f"{produce.total} records at {at} take {needed_s:.0f} s, but "
         f"deadlineSeconds ({driver.deadline_seconds}) leaves {left_s:.0f} s for writing. Set "
         "fewer records, a higher rate or a longer deadline. No driver was started."
     )
@@ -379,7 +395,7 @@ def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | 
     name, verify = verification.spec.topic, verification.spec.verify
     checks = ALL_CHECKS if verify is None or verify.checks is None else verify.checks
     asked = set(checks)
-    topic_id = term.image.topic_ids.get(name)
+    topic_id = None if name is None else term.image.topic_ids.get(name)
     if topic_id is None or not compacts(term.image.topics[topic_id].configs):
         return None
     if not asked & {"NoLoss", "NoGap"}:

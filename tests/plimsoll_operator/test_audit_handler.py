@@ -1,0 +1,78 @@
+"""A Verification with a source audits what there is: its driver starts without a topic of its own,
+and its findings are shown with brokers."""
+
+import json
+from typing import Any
+
+import msgspec
+from tests.plimsoll_operator.test_verification_handler import a_scene, report, step
+
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
+from plimsoll_spark.audit_settings import AuditSettings
+
+FOUND = {
+    "topic": "orders",
+    "partition": 0,
+    "offset": 6,
+    "lastOffset": 8,
+    "kind": "unreadable",
+    "brokers": [1],
+    "detail": "its CRC is wrong",
+}
+VERDICT = {
+    "verdict": "Violated",
+    "reason": "ReplicaUnreadable",
+    "message": "a batch cannot be read",
+    "counts": {"read": 10},
+    "timing": {"startTime": "2026-11-20T15:00:00Z"},
+    "examples": [FOUND],
+    "audited": {"topics": 1, "partitions": 3, "replicas": 9, "bytes": 100},
+}
+
+
+def an_audit(**source: Any) -> Any:
+    scene = a_scene()
+    scene.objects.verifications.put(
+        {
+            "metadata": {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "source": {"existingTopics": {"matchPattern": "orders.*"}, **source},
+            },
+        }
+    )
+    return scene
+
+
+def config(scene: Any) -> AuditSettings:
+    data = scene.kube.find(CONFIG_MAPS, "kafka", "check-config")["data"]["verification.json"]
+    return msgspec.json.decode(data, type=AuditSettings)
+
+
+async def test_audit_starts_without_topic_of_its_own() -> None:
+    scene = an_audit(bytesPerSecond="50Mi")
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Pending", "DriverStarted")
+    assert scene.kube.find(JOBS, "kafka", "check-driver")
+    asked = config(scene)
+    assert asked.source.existing_topics.match_pattern == "orders.*"
+    assert (asked.source.reads, asked.source.bytes_per_second) == ("Disk", 50 * 2**20)
+    assert "topic" not in json.dumps(msgspec.to_builtins(asked.report))
+
+
+async def test_findings_are_shown_with_brokers() -> None:
+    scene = an_audit()
+    await step(scene)
+    report(scene, verdict_json=VERDICT)
+    status = await step(scene)
+    (example,) = status.evidence.examples
+    assert (example.offset, example.last_offset, example.brokers) == (6, 8, (1,))
+    assert (status.verdict, status.audited.replicas) == ("Violated", 9)
+
+
+async def test_progress_of_audit_speaks_of_replicas() -> None:
+    scene = an_audit()
+    await step(scene)
+    report(scene, progress_json={"phase": "Verifying", "counts": {"read": 5}})
+    status = await step(scene)
+    assert "replicas are read" in status.conditions[0].message
