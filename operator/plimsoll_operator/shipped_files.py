@@ -27,6 +27,7 @@ class ExampleName(StrEnum):
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"
     VERIFICATION = "verification"
+    AUDIT = "audit"
     VERIFICATION_SCHEDULE = "verification-schedule"
     REASSIGNMENT = "operations/reassignment"
     REBALANCE = "operations/rebalance"

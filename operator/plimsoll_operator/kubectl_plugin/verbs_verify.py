@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from plimsoll_core.phrasing import ids_text
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.kube_api import Object
@@ -207,6 +208,7 @@ def _audit_parts(status: Object) -> list[Any]:
 def _example_cells(one: Object) -> list[str]:
     first, last = one.get("offset", 0), one.get("lastOffset")
     offsets = str(first) if last in (None, first) else f"{first} to {last}"
-    brokers = ", ".join(str(broker) for broker in one.get("brokers") or ())
+    stated = one.get("brokers")
+    brokers = ids_text(stated) if stated else ""
     finding = ": ".join(part for part in (one.get("kind"), one.get("detail")) if part)
     return [one.get("topic", ""), str(one.get("partition", 0)), offsets, brokers, finding]

@@ -73,8 +73,7 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """The input of all builders for one Verification's driver. A field that
-    `manifest_context.Context` has too has the same meaning."""
+    """The input of all builders of one driver. `manifest_context.Context` explains its fields."""
 
     verification: Verification
     image: str
@@ -87,8 +86,7 @@ class SparkDriver:
     servers: str = ""
     """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
     once_compacted: tuple[str, ...] = ()
-    """The topics with logs that may have gaps, although their configuration does not say so any
-    more. Only an audit needs them."""
+    """For an audit: topics that are compacted no more; their logs may have gaps."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
     rpc_secret: str = ""
@@ -120,12 +118,9 @@ class SparkDriver:
 
     def metadata(self, name: str) -> Manifest:
         meta = self.verification.metadata
-        return {
-            "name": name,
-            "namespace": meta.namespace,
-            "labels": self.labels,
-            "ownerReferences": labels.owner("Verification", meta.name, meta.uid),
-        }
+        owner = labels.owner("Verification", meta.name, meta.uid)
+        named = {"name": name, "namespace": meta.namespace}
+        return {**named, "labels": self.labels, "ownerReferences": owner}
 
     @property
     def deadline_seconds(self) -> int:

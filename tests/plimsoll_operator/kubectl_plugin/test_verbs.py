@@ -239,7 +239,7 @@ async def test_audit_shows_findings_with_brokers() -> None:
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
     assert "6 to 8" in said(found)
-    assert "1, 2" in said(found)
+    assert "1 and 2" in said(found)
     assert "unreadable: its CRC is wrong" in said(found)
 
 
