@@ -299,9 +299,6 @@ def loggers(tree: ast.Module) -> list[str]:
 CLASSES_NAMED_OTHERWISE: set[str] = {
     "plimsoll_core/cluster/model",
     "plimsoll_core/errors",
-    "plimsoll_core/groups/members",
-    "plimsoll_core/quotas/usage",
-    "plimsoll_core/security/state",
     "plimsoll_sim/checkers/acked_and_read",
     "plimsoll_sim/environment/api_server_faults",
     "plimsoll_sim/environment/send_buffers",
@@ -310,7 +307,6 @@ CLASSES_NAMED_OTHERWISE: set[str] = {
     "plimsoll_sim/scenario/held_messages",
     "plimsoll_sim/scenario/scripted_clients",
     "plimsoll_spark/producer",
-    "plimsoll_wire/primitives",
 }
 """Modules whose main class has another name; this list only shrinks."""
 LOGGERS_NAMED_OTHERWISE: set[str] = set()

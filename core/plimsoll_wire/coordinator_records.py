@@ -24,7 +24,7 @@ from plimsoll_core.groups.records import (
 from plimsoll_wire import coordinator_schema
 from plimsoll_wire.decoding import decoder
 from plimsoll_wire.encoding import Values, encoder
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 from plimsoll_wire.record_sets import KeyValue
 
 _NUMBER = struct.Struct(">h")
@@ -293,7 +293,7 @@ def _read(entity: type, data: bytes) -> Any:
 def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
     """Decode like `_read`. Return the structure, and the position where it ends in `data`."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    reader = BytesReader(data, flexible, _NUMBER.size)
+    reader = PrimitiveReader(data, flexible, _NUMBER.size)
     return decoder(entity).read(reader), reader.position
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_wire.encoding import FIXED, shape
 from plimsoll_wire.parts import PART, in_parts
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 
 
 @contextmanager
@@ -59,7 +59,7 @@ NUMBERS_LIKE_ONE = 8
 class Decode(NamedTuple):
     """A function that reads one value, and the smallest number of bytes that such a value takes."""
 
-    read: Callable[[BytesReader], Any]
+    read: Callable[[PrimitiveReader], Any]
     bytes_min: int
 
 
@@ -67,8 +67,8 @@ class Decode(NamedTuple):
 def decoder(entity: type) -> Decode:
     """Return the function that decodes one structure in one version, `entity`."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    plain: list[tuple[str, Callable[[BytesReader], Any]]] = []
-    tagged: dict[int, tuple[str, Callable[[BytesReader], Any]]] = {}
+    plain: list[tuple[str, Callable[[PrimitiveReader], Any]]] = []
+    tagged: dict[int, tuple[str, Callable[[PrimitiveReader], Any]]] = {}
     bytes_min = int(flexible)
     for field in dataclasses.fields(entity):
         value = _field(field, flexible)
@@ -78,7 +78,7 @@ def decoder(entity: type) -> Decode:
             plain.append((field.name, value.read))
             bytes_min += value.bytes_min
 
-    def read(reader: BytesReader) -> Any:
+    def read(reader: PrimitiveReader) -> Any:
         values = {name: each(reader) for name, each in plain}
         for tag, content in reader.tags().items():
             if tag in tagged:
@@ -89,8 +89,8 @@ def decoder(entity: type) -> Decode:
     return Decode(read, bytes_min)
 
 
-def _whole(read: Callable[[BytesReader], Any], content: memoryview) -> Any:
-    reader = BytesReader(content, flexible=True)
+def _whole(read: Callable[[PrimitiveReader], Any], content: memoryview) -> Any:
+    reader = PrimitiveReader(content, flexible=True)
     value = read(reader)
     if reader.position != len(content):
         raise MalformedMessage("a tagged field that is not as long as it says")
@@ -114,9 +114,9 @@ def _item(kind: Any, metadata: Mapping[str, Any], flexible: bool, nullable: bool
     if name in FIXED:
         return _fixed(name, nullable)
     if name == "uuid":
-        return Decode(BytesReader.uuid, 16)
+        return Decode(PrimitiveReader.uuid, 16)
     if name == "string":
-        return Decode(BytesReader.nullable_string if nullable else BytesReader.string, 1)
+        return Decode(PrimitiveReader.nullable_string if nullable else PrimitiveReader.string, 1)
     assert name in ("bytes", "records"), name
     return Decode(_nullable_bytes if nullable else _bytes, 1)
 
@@ -127,10 +127,10 @@ def _fixed(name: str, nullable: bool) -> Decode:
     if name == "datetime_i64" and nullable:
         convert = _nullable_time
 
-    def plain(reader: BytesReader) -> Any:
+    def plain(reader: PrimitiveReader) -> Any:
         return reader.unpack(layout)[0]
 
-    def converted(reader: BytesReader) -> Any:
+    def converted(reader: PrimitiveReader) -> Any:
         assert convert is not None
         return convert(reader.unpack(layout)[0])
 
@@ -173,12 +173,12 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _nullable_bytes(reader: BytesReader) -> bytes | None:
+def _nullable_bytes(reader: PrimitiveReader) -> bytes | None:
     value = reader.nullable_bytes()
     return None if value is None else bytes(value)
 
 
-def _bytes(reader: BytesReader) -> bytes:
+def _bytes(reader: PrimitiveReader) -> bytes:
     value = reader.nullable_bytes()
     if value is None:
         raise MalformedMessage("null where bytes belong")
@@ -189,7 +189,7 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
     one, bytes_min = item.read, max(item.bytes_min, 1)
     weight = NUMBERS_LIKE_ONE if entity else 1
 
-    def read(reader: BytesReader) -> tuple[Any, ...] | None:
+    def read(reader: PrimitiveReader) -> tuple[Any, ...] | None:
         count = reader.nullable_count(bytes_min)
         if count is None:
             if nullable:
@@ -206,7 +206,7 @@ def _nullable_entity(entity: Decode) -> Decode:
     """Return a reader of a structure that may be null: a byte before it states if it is present
     (KIP-893)."""
 
-    def read(reader: BytesReader) -> Any:
+    def read(reader: PrimitiveReader) -> Any:
         return entity.read(reader) if reader.i8() >= 0 else None
 
     return Decode(read, 1)

@@ -18,7 +18,7 @@ from uuid import UUID
 from plimsoll_wire import primitives
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.batches import Batches
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
 
 Buffer = bytes | bytearray | memoryview
@@ -144,7 +144,7 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         small = _followers(body)
         if small is not None and (named_max is None or named_max > 1):
             return small
-    reader = BytesReader(body, is_flexible(ApiKey.FETCH, version))
+    reader = PrimitiveReader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
     session_id, session_epoch = reader.unpack(_SESSION) if version >= 7 else (0, -1)
@@ -170,10 +170,12 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     tags = reader.tags()
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
-        replica_id, replica_epoch = BytesReader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
+        replica_id, replica_epoch = PrimitiveReader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
     controller_epoch = None
     if CONTROLLER_EPOCH_TAG in tags:
-        (controller_epoch,) = BytesReader(tags[CONTROLLER_EPOCH_TAG], True).unpack(CONTROLLER_EPOCH)
+        (controller_epoch,) = PrimitiveReader(tags[CONTROLLER_EPOCH_TAG], True).unpack(
+            CONTROLLER_EPOCH
+        )
     return FetchRequest(
         _known(replica_id),
         _known(replica_epoch),
@@ -233,13 +235,13 @@ def _id_of(topic_id: bytes) -> UUID:
     return UUID(bytes=topic_id)
 
 
-def _spend(reader: BytesReader, count: int) -> None:
+def _spend(reader: PrimitiveReader, count: int) -> None:
     if reader.left is not None and count > reader.left:
         raise TooManyNamed("a fetch names more than may be asked for at once")
     reader.spend(count)
 
 
-def _forgotten(reader: BytesReader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
+def _forgotten(reader: PrimitiveReader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
     """Read the forgotten topics of a fetch session. Only brokers have sessions here, and they state
     topic ids."""
     forgotten: list[tuple[UUID | None, tuple[int, ...]]] = []

@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.primitives import EMPTY_TAGS, BytesReader, MalformedMessage
+from plimsoll_wire.primitives import EMPTY_TAGS, MalformedMessage, PrimitiveReader
 
 _REQUEST = struct.Struct(">hhi")
 _REQUEST_AND_SIZE = struct.Struct(">hhih")
@@ -59,7 +59,7 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
         if frame[body_at : body_at + 1] == EMPTY_TAGS:
             body_at += 1
         else:
-            reader = BytesReader(frame, True, body_at)
+            reader = PrimitiveReader(frame, True, body_at)
             reader.tags()
             body_at = reader.position
     return RequestHeader(key, version, correlation_id, client_id, body_at)

@@ -19,7 +19,7 @@ from plimsoll_wire.decoding import (
     load_response_schema,
 )
 from plimsoll_wire.encoding import Encode, Values, encoder
-from plimsoll_wire.primitives import BytesReader
+from plimsoll_wire.primitives import PrimitiveReader
 
 Decoder = Callable[[bytes | bytearray | memoryview], Any]
 
@@ -51,7 +51,7 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
 
     def decode(body: bytes | bytearray | memoryview) -> Any:
-        reader = BytesReader(body, flexible)
+        reader = PrimitiveReader(body, flexible)
         if items_max is not None:
             reader.allow(items_max)
         return read(reader)

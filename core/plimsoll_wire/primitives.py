@@ -22,7 +22,7 @@ class MalformedMessage(Exception):
     """Raised if received bytes are not a valid message. The connection must be closed."""
 
 
-class BytesReader:
+class PrimitiveReader:
     """Reads the fields of a message one after another. `flexible`: True if the version has compact
     lengths and tagged fields."""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from plimsoll_wire import primitives
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 
 _FLEXIBLE = SUPPORTED[ApiKey.PRODUCE].flexible
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -121,7 +121,7 @@ def _one_batch_flexible(body: memoryview) -> ProduceRequest | None:
     if len(body) < _HEAD_FLEXIBLE.size:
         return None
     no_id, acks, timeout_ms, topics, size = _HEAD_FLEXIBLE.unpack_from(body)
-    reader = BytesReader(body, True, _HEAD_FLEXIBLE.size + size - 1)
+    reader = PrimitiveReader(body, True, _HEAD_FLEXIBLE.size + size - 1)
     # A byte that is above is the first of several.
     if (no_id, topics) != (0, 2) or not 0 < size < 0x80:
         return None
@@ -144,7 +144,7 @@ def _of_one(acks: int, timeout_ms: int, name: str, sent: ProducePartition) -> Pr
 
 def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
     """Decode any request."""
-    reader = BytesReader(body, flexible)
+    reader = PrimitiveReader(body, flexible)
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)
     topics = []

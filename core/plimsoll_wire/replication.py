@@ -25,7 +25,7 @@ from plimsoll_wire.fetch import (
     TAIL_BEGINS,
     TAIL_GOES_ON,
 )
-from plimsoll_wire.primitives import BytesReader, MalformedMessage, uvarint
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader, uvarint
 
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
@@ -207,7 +207,7 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
     if (one := _of_one(frame, code, session_id)) is not None:
         return one
-    reader = BytesReader(frame, True, _REPLY.size)
+    reader = PrimitiveReader(frame, True, _REPLY.size)
     replies: list[PartitionReply] = []
     for _ in range(reader.uvarint() - 1):
         topic_id = bytes(reader.view(16))
@@ -233,7 +233,7 @@ def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
     *ends, controller_epoch = ONE_ENDS.unpack_from(frame, end)
     if (topics, count, aborted) != (2, 2, 0) or tuple(ends) != ONE_ENDS_WITH:
         return None
-    reader = BytesReader(frame, True, begin)
+    reader = PrimitiveReader(frame, True, begin)
     size = max(reader.uvarint() - 1, 0)
     if reader.position + size != end:
         return None
@@ -242,7 +242,7 @@ def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
     return FetchReply(code, [one], controller_epoch, session_id)
 
 
-def _decode_partition(reader: BytesReader, topic_id: bytes) -> PartitionReply:
+def _decode_partition(reader: PrimitiveReader, topic_id: bytes) -> PartitionReply:
     index, code, high_watermark, _, log_start = reader.unpack(_PARTITION_REPLY)
     for _ in range(reader.uvarint() - 1):  # aborted transactions
         reader.view(16)

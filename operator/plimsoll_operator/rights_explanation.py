@@ -17,7 +17,7 @@ from immutables import Map
 from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.explained_rights import explained
-from plimsoll_core.security.state import BY_CLIENT, DeclaredUser, Mode, Security, UserObject
+from plimsoll_core.security.state import BY_CLIENT, DeclaredUser, Mode, SecurityState, UserObject
 from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
@@ -28,7 +28,9 @@ Labels = Mapping[str, Mapping[str, str]]
 """The labels of namespaces, by the namespace's name."""
 
 
-def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None = None) -> Security:
+def declared(
+    cluster: LogCluster, users: Iterable[User], labels: Labels | None = None
+) -> SecurityState:
     """Return the rights that a LogCluster and its Users declare. `users`: those that belong to
     another cluster are ignored. `labels`: the labels of the other namespaces in which there are
     Users."""
@@ -44,7 +46,7 @@ def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None =
             rows[user.user_name] = _row(user)
             for acl in ruled(user, cluster, known).acls:
                 holders.setdefault(acl, (_uid(user),))
-    return Security(
+    return SecurityState(
         authorization=committed(cluster.spec.authorization, b""),
         users=Map(rows),
         acls=Map(holders),
@@ -131,7 +133,7 @@ def resource_text(asked: AclQuestion) -> str:
     return kind if asked.resource is ResourceType.CLUSTER else f"{kind}:{asked.name}"
 
 
-def explanation(security: Security, asked: AclQuestion) -> Explanation:
+def explanation(security: SecurityState, asked: AclQuestion) -> Explanation:
     verdict = explained(security, asked)
     stated_by: tuple[str, ...] = ()
     if verdict.rule is not None:
@@ -149,7 +151,7 @@ def explanation(security: Security, asked: AclQuestion) -> Explanation:
     )
 
 
-def _holder(security: Security, owner: str) -> str:
+def _holder(security: SecurityState, owner: str) -> str:
     """Return a text that names the owner of a rule, a User object or a client. `owner`: the
     object's uid, or `BY_CLIENT`, as committed."""
     if owner == BY_CLIENT:

@@ -24,7 +24,7 @@ from tests.plimsoll_core.security.acl_model import (
 
 from plimsoll_core.security.acl import Acl, AclPermission, Pattern
 from plimsoll_core.security.acl_index import AclQuestion, index_of
-from plimsoll_core.security.state import Authorization, Security
+from plimsoll_core.security.state import Authorization, SecurityState
 
 SOURCE = Path(__file__).parent / "referee" / "Referee.java"
 QUESTIONS = 200
@@ -63,7 +63,7 @@ def questions(chance: random.Random) -> Iterator[tuple[str, AclQuestion]]:
 
 
 def ours(everyone: bool, acls: list[Acl], asked: list[tuple[str, AclQuestion]]) -> list[bool]:
-    security = Security(
+    security = SecurityState(
         authorization=Authorization(allow_everyone_if_no_acl=everyone), index=index_of(acls)
     )
     return [

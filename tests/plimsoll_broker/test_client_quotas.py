@@ -25,6 +25,7 @@ from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Refused, TopicAnswer, TopicsAnswer
+from plimsoll_core.quotas.held_limits import HeldRate
 from plimsoll_core.quotas.state import (
     DEFAULT,
     Quota,
@@ -33,7 +34,6 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
     quotas_of,
 )
-from plimsoll_core.quotas.usage import HeldRate
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey

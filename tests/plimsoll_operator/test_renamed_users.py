@@ -8,7 +8,7 @@ from typing import Any
 from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
 
 from plimsoll_core.quotas.state import QuotaEntity
-from plimsoll_core.security.state import Security
+from plimsoll_core.security.state import SecurityState
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.kube.resources import SECRETS, USERS
 from plimsoll_operator.reconcile.user import reconcile as user
@@ -58,7 +58,7 @@ class Renaming(Users):
         return base64.b64decode(data["password"]).decode()
 
     @property
-    def security(self) -> Security:
+    def security(self) -> SecurityState:
         return self.decided.image.security
 
     def holder(self) -> str:

@@ -12,7 +12,7 @@ from plimsoll_core.security.state import (
     Authorization,
     DeclaredUser,
     Mode,
-    Security,
+    SecurityState,
     UserObject,
 )
 from plimsoll_operator.rights_explanation import explanation
@@ -30,8 +30,8 @@ ROW = DeclaredUser(
 STATES = "Allow User:writer from * Read on Topic orders."
 
 
-def committed(*owners: str, user: DeclaredUser = ROW, mode: Mode = Mode.ENFORCE) -> Security:
-    return Security(
+def committed(*owners: str, user: DeclaredUser = ROW, mode: Mode = Mode.ENFORCE) -> SecurityState:
+    return SecurityState(
         authorization=Authorization(mode=mode),
         users=Map({user.user_name: user}),
         acls=Map({RULE: owners}) if owners else Map(),

@@ -32,7 +32,7 @@ from plimsoll_wire.coordinator_records import (
 )
 from plimsoll_wire.decoding import decoder
 from plimsoll_wire.encoding import encoder
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 from plimsoll_wire.record_sets import KeyValue, iter_records, size_of, varint, write_batch
 from plimsoll_wire.records import BadRecords, check_records, read_varint
 
@@ -261,7 +261,7 @@ def test_nullable_struct_in_tag_round_trips() -> None:
     }
     out = bytearray()
     encoder(ConsumerGroupMemberMetadataValueV0)(out, values)
-    read = decoder(ConsumerGroupMemberMetadataValueV0).read(BytesReader(out, flexible=True))
+    read = decoder(ConsumerGroupMemberMetadataValueV0).read(PrimitiveReader(out, flexible=True))
     classic = read.classic_member_metadata
     assert classic is not None
     assert classic.supported_protocols[0].name == "range"
@@ -285,7 +285,7 @@ def test_tagged_transaction_fields_round_trip() -> None:
     }
     out = bytearray()
     encoder(TransactionLogValueV1)(out, values)
-    read = decoder(TransactionLogValueV1).read(BytesReader(out, flexible=True))
+    read = decoder(TransactionLogValueV1).read(PrimitiveReader(out, flexible=True))
     assert (read.previous_producer_id, read.next_producer_epoch) == (2, 5)
     assert read.transaction_partitions[0].partition_ids == (1, 2)
 

@@ -57,7 +57,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_core.security.acl import AclOperation
-from plimsoll_core.security.state import Security
+from plimsoll_core.security.state import SecurityState
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
@@ -76,7 +76,7 @@ class DeniedTopics(NamedTuple):
 
     names: frozenset[str] = frozenset()
     rights: Rights | None = None
-    decided_by: Security | None = None
+    decided_by: SecurityState | None = None
 
     def may(self, name: str) -> bool:
         """Return True if the client may write the topic now. If the security rules have changed

@@ -43,7 +43,7 @@ from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.client_certificates import BY_CERTIFICATE, CertificateRefusal, mark_of
 from plimsoll_core.security.sasl import EXPIRED_GRACE_MS, Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism, login_mark
-from plimsoll_core.security.state import Mode, Security
+from plimsoll_core.security.state import Mode, SecurityState
 from plimsoll_core.security.tokens import (
     OAUTHBEARER,
     TokenIssuer,
@@ -66,7 +66,7 @@ class Decisions(NamedTuple):
     `security`: the rules by which the decisions were made. When the rules change the whole object
     is replaced, since threads read it for long requests while the event loop applies new rules."""
 
-    security: Security
+    security: SecurityState
     topics: dict[Question, bool]
     others: dict[Question, bool]
 
@@ -103,7 +103,7 @@ class VisibleTopics:
     __slots__ = ("_requests", "names", "security", "topic_ids")
 
     def __init__(
-        self, topic_ids: object, security: Security, names: tuple[str, ...] | None
+        self, topic_ids: object, security: SecurityState, names: tuple[str, ...] | None
     ) -> None:
         self.topic_ids = topic_ids
         self.security = security
@@ -139,7 +139,7 @@ class VisibleOfPrincipals:
         self._known: dict[tuple[str, str], VisibleTopics] = {}
 
     def get(
-        self, principal: str, host: str, topic_ids: object, security: Security
+        self, principal: str, host: str, topic_ids: object, security: SecurityState
     ) -> VisibleTopics | None:
         """Return the cached topics of a principal. Return None if there are none, or if rules or
         topics have changed since."""
@@ -196,7 +196,7 @@ class Rights:
         return OnBehalf(principal=self.principal, host=self.host, login=self._login)
 
     @property
-    def security(self) -> Security:
+    def security(self) -> SecurityState:
         """The rules by which the next decision is made: those of the last applied image."""
         return self._authority.security
 

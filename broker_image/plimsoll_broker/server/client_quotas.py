@@ -18,8 +18,8 @@ from plimsoll_broker.background import in_thread
 from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
+from plimsoll_core.quotas.held_limits import ClientUsage, HeldBucket, HeldLimits, HeldRate
 from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
-from plimsoll_core.quotas.usage import ClientUsage, HeldBucket, HeldLimits, HeldRate
 from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
 

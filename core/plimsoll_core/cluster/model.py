@@ -28,7 +28,7 @@ from plimsoll_core.ids import (
 )
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
-from plimsoll_core.security.state import NOTHING, Security
+from plimsoll_core.security.state import NOTHING, SecurityState
 
 
 def effective_min_isr(
@@ -416,7 +416,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[BrokerId, ...] = ()
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
-    security: Security = NOTHING
+    security: SecurityState = NOTHING
     quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
     inside: Inside = NOTHING_INSIDE

@@ -26,7 +26,7 @@ from plimsoll_core.security.state import (
     REMOVALS_MAX,
     Authorization,
     DeclaredUser,
-    Security,
+    SecurityState,
     UserRemoval,
 )
 from plimsoll_core.security.tokens import TokenIssuer
@@ -109,7 +109,7 @@ def user_certificates_removed(
     return _with(image, image.security.without_certificates(record.user))
 
 
-def _with(image: ClusterImage, security: Security) -> ClusterImage:
+def _with(image: ClusterImage, security: SecurityState) -> ClusterImage:
     return replace(image, security=security)
 
 
@@ -173,7 +173,7 @@ class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     removals: tuple[UserRemoval, ...] = ()
 
 
-def stored(security: Security) -> StoredSecurity:
+def stored(security: SecurityState) -> StoredSecurity:
     return StoredSecurity(
         authorization=security.authorization,
         credentials=tuple(sorted(security.credentials.values(), key=lambda one: one.order)),
@@ -186,8 +186,8 @@ def stored(security: Security) -> StoredSecurity:
     )
 
 
-def restored(rows: StoredSecurity) -> Security:
-    found = Security(
+def restored(rows: StoredSecurity) -> SecurityState:
+    found = SecurityState(
         authorization=rows.authorization,
         credentials=Map({(one.user, one.mechanism): one for one in rows.credentials}),
         users=Map({one.user_name: one for one in rows.users}),

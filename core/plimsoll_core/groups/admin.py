@@ -13,7 +13,7 @@ from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refuse
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import no_such_group
 from plimsoll_core.groups.classic.seats import find, is_empty
-from plimsoll_core.groups.members import Completing, Empty, Member, Preparing, Stable
+from plimsoll_core.groups.classic_group import Completing, Empty, Member, Preparing, Stable
 from plimsoll_core.groups.operations import (
     DeleteGroup,
     DeleteUnloaded,

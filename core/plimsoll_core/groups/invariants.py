@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from plimsoll_core.groups.members import (
+from plimsoll_core.groups.classic_group import (
     ClassicGroup,
     Completing,
     Empty,

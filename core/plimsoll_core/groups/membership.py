@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.members import Protocols
+from plimsoll_core.groups.classic_group import Protocols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

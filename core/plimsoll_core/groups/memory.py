@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from plimsoll_core.groups.members import ClassicGroup, protocol_bytes
+from plimsoll_core.groups.classic_group import ClassicGroup, protocol_bytes
 from plimsoll_core.groups.records import GroupStored
 from plimsoll_core.groups.settings import GROUPS_MAX, SEATS_MAX
 from plimsoll_core.quotas.fair_pool import FairPool

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.deadlines import Deadlines
-from plimsoll_core.groups.members import ClassicGroup
+from plimsoll_core.groups.classic_group import ClassicGroup
 from plimsoll_core.groups.membership import (
     EndJoining,
     EndPending,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, Pattern, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion, AclVerdict, Ground
-from plimsoll_core.security.state import Security
+from plimsoll_core.security.state import SecurityState
 
 _USER = "User"
 _OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
@@ -19,7 +19,7 @@ _OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
 _IN_NO_NAME = "\0"
 
 
-def explained(security: Security, asked: AclQuestion) -> AclVerdict:
+def explained(security: SecurityState, asked: AclQuestion) -> AclVerdict:
     """Return the decision on a question as if ACLs were enforced, whatever the mode, with its
     ground: a disabled user, an ACL, or another right that suffices."""
     kind, _, user = asked.principal.partition(":")
@@ -31,7 +31,7 @@ def explained(security: Security, asked: AclQuestion) -> AclVerdict:
     return _another_right_that_is_enough(security, asked) or verdict
 
 
-def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> AclVerdict | None:
+def _another_right_that_is_enough(security: SecurityState, asked: AclQuestion) -> AclVerdict | None:
     """Return the decision by another right that also permits the operation, or None if no such
     right does. Create or Delete on the cluster permits the same on each topic. Write on any topic
     permits IdempotentWrite on the cluster (KIP-679)."""

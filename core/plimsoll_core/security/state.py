@@ -93,7 +93,7 @@ class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     at_ms: int
 
 
-class Security(msgspec.Struct, frozen=True, kw_only=True):
+class SecurityState(msgspec.Struct, frozen=True, kw_only=True):
     """The committed users, credentials, ACLs and trusted authorities of a cluster.
 
     `credentials`: by user and mechanism. `users`: those that objects declare, by name. `acls`: with
@@ -165,7 +165,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
     # --- certificates ----------------------------------------------------------------------------
 
-    def with_certificates(self, row: UserCertificates) -> Security:
+    def with_certificates(self, row: UserCertificates) -> SecurityState:
         """Return the state with these certificates in place of the user's former ones."""
         found = self.without_certificates(row.user)
         users = found.certificate_users
@@ -174,7 +174,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         certificates = found.certificates.set(row.user, row)
         return replace(found, certificates=certificates, certificate_users=users)
 
-    def without_certificates(self, user: str) -> Security:
+    def without_certificates(self, user: str) -> SecurityState:
         row = self.certificates.get(user)
         if row is None:
             return self
@@ -264,5 +264,5 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return self.allows(asked) or self.index.has_rules(principal, kind)
 
 
-NOTHING = Security()
+NOTHING = SecurityState()
 """The state of a cluster without any security configured."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Broker, ClusterImage
-from plimsoll_core.controller.kernel.held_back_brokers import HoldBack
+from plimsoll_core.controller.kernel.decision import HoldBack
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import bytes_text
 from plimsoll_core.planner.disk_room import DiskRoom

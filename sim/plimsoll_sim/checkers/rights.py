@@ -17,7 +17,7 @@ from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, Pattern
 from plimsoll_core.security.client_certificates import OWN_AUTHORITY, TLS_LOGIN
 from plimsoll_core.security.sasl import LoginStage
 from plimsoll_core.security.scram import ScramMechanism
-from plimsoll_core.security.state import Mode, Security
+from plimsoll_core.security.state import Mode, SecurityState
 from plimsoll_sim.environment.certificates import of_der
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.tenants import stored_key
@@ -44,7 +44,7 @@ class RightAsked(NamedTuple):
     name: str
 
 
-def allows(security: Security, asked: RightAsked) -> bool:
+def allows(security: SecurityState, asked: RightAsked) -> bool:
     """Return the decision on one request, found by reading all rules one by one."""
     authorization = security.authorization
     if authorization.mode is not Mode.ENFORCE or asked.principal in authorization.super_users:
@@ -121,7 +121,7 @@ class RightsChecker:
             for session in server._open if by else ():
                 check(host, image.security, session)
 
-    def _check_session(self, host: BrokerHost, security: Security, session: Any) -> None:
+    def _check_session(self, host: BrokerHost, security: SecurityState, session: Any) -> None:
         sasl = session._connection.sasl
         if session._transport is None or sasl.stage is not LoginStage.AUTHENTICATED:
             return
@@ -130,7 +130,7 @@ class RightsChecker:
         if key not in good:
             raise Violation("RevokedWithin", f"{host.name} still serves {user}, a revoked user")
 
-    def _check_certified(self, host: BrokerHost, security: Security, session: Any) -> None:
+    def _check_certified(self, host: BrokerHost, security: SecurityState, session: Any) -> None:
         connection = session._connection
         if session._transport is None:
             return
@@ -148,7 +148,7 @@ class RightsChecker:
         """Return the wall clock, in milliseconds."""
         return self._wall_ms + self._now_us() // 1_000
 
-    def _good_keys(self, security: Security, user: str, late_ms: int) -> tuple[bytes, ...]:
+    def _good_keys(self, security: SecurityState, user: str, late_ms: int) -> tuple[bytes, ...]:
         """Return the stored keys of the passwords with which the user may be logged in now.
         `late_ms`: how long an expired password is still accepted."""
         declared = security.users.get(user)
@@ -262,7 +262,7 @@ class RightsChecker:
 # --- is a certificate a valid login? --------------------------------------------------------------
 
 
-def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
+def issuers(security: SecurityState, *, key: str = "", sha256: str = "") -> set[str]:
     """Return the names of the authorities that have a certificate with this key or fingerprint."""
     return {
         one.name
@@ -272,7 +272,7 @@ def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
     }
 
 
-def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
+def is_login(security: SecurityState, der: bytes, user: str, now_ms: int) -> bool:
     """Return True if a client that presents this certificate is logged in as this user."""
     one = of_der(der)
     signers = issuers(security, key=one.issuer)
@@ -283,7 +283,7 @@ def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
     return named and not _is_disabled(security, user) and now_ms < one.not_after_ms
 
 
-def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
+def is_still_login(security: SecurityState, proof: Any, now_ms: int) -> bool:
     """Return True if a connection that was let in by this `CertificateProof` may stay."""
     signers = issuers(security, sha256=proof.anchor)
     if proof.own:
@@ -293,7 +293,7 @@ def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
     return named and not _is_disabled(security, proof.user) and now_ms < proof.until_ms
 
 
-def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
+def cut_off(security: SecurityState, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
     """Yield a sentence for each committed and unexpired certificate that no trusted authority
     signed. `issuers_of`: the key that signed a certificate, by the certificate's fingerprint."""
     believed = {
@@ -308,11 +308,11 @@ def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> I
                 yield f"a certificate of {user}"
 
 
-def _has(security: Security, user: str, sha256: str) -> bool:
+def _has(security: SecurityState, user: str, sha256: str) -> bool:
     row = security.certificates.get(user)
     return row is not None and sha256 in {one.sha256 for one in row.certificates}
 
 
-def _is_disabled(security: Security, user: str) -> bool:
+def _is_disabled(security: SecurityState, user: str) -> bool:
     declared = security.users.get(user)
     return declared is not None and declared.disabled

@@ -24,7 +24,7 @@ from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.security.certificate_logins import CertificateLogins
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.client_certificates import CertificateRefusal
-from plimsoll_core.security.state import Security
+from plimsoll_core.security.state import SecurityState
 from plimsoll_net import handshakes
 from plimsoll_net.handshakes import PeerChain
 from plimsoll_operator.pki.authority import KeyPair, new_authority
@@ -48,7 +48,7 @@ def test_any_certificate_is_judged_and_none_admitted(
     spoilt = bytearray(GOOD)
     for place, byte in changes:
         spoilt[place] = byte
-    security = Security(authorities=(own(AUTHORITY),))
+    security = SecurityState(authorities=(own(AUTHORITY),))
     image = ClusterImage(cluster_id=CLUSTER, security=security)
     authority = Authority(image, AuditLog(0))
     logins = CertificateLogins(authority)

@@ -47,7 +47,7 @@ def test_metadata_version_waits_for_broker_of_previous_release(
     world.ask(Tick())
     assert world.image.metadata_version == 1
     assert look(world).finalizable == 1
-    assert look(world).waits == ((2, "broker 2, which runs release 0.1, is upgraded"),)
+    assert look(world).waits == ((2, "broker 2, which runs release 0.2.0, is upgraded"),)
 
 
 def test_metadata_version_is_finalised_when_all_brokers_understand(
@@ -162,7 +162,7 @@ def test_broker_that_cannot_read_log_does_not_register(
     answer = world.register(2, clean=True)
     assert isinstance(answer, Refused)
     assert (answer.reason, answer.code) == ("MetadataTooNew", 35)
-    assert "release 0.1" in answer.message
+    assert "release 0.2.0" in answer.message
     assert f"this cluster's is {RELEASES[NEWEST]}" in answer.message
     assert world.image == before
 

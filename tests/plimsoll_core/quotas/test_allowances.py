@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.quotas import rates
+from plimsoll_core.quotas.held_limits import ClientUsage, HeldLimits, HeldRate
 from plimsoll_core.quotas.rates import Allowance, WindowedRate
 from plimsoll_core.quotas.state import (
     ClientQuotas,
@@ -22,7 +23,6 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
     quotas_of,
 )
-from plimsoll_core.quotas.usage import ClientUsage, HeldLimits, HeldRate
 
 ALICE = QuotaEntity(user="alice")
 CONNECTIONS = 4

@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_core.quotas import connections, usage
+from plimsoll_core.quotas import connections, held_limits
 from plimsoll_core.quotas.connections import (
     TOO_FAST,
     TOO_MANY,
     AddressConnections,
     per_ip_overrides,
+)
+from plimsoll_core.quotas.held_limits import (
+    REQUEST_THROTTLE_MS_MAX,
+    THROTTLE_MS_MAX,
+    ClientUsage,
+    HeldBucket,
+    HeldRate,
 )
 from plimsoll_core.quotas.state import (
     DEFAULT,
@@ -22,13 +29,6 @@ from plimsoll_core.quotas.state import (
     QuotaRow,
     QuotaValues,
     quotas_of,
-)
-from plimsoll_core.quotas.usage import (
-    REQUEST_THROTTLE_MS_MAX,
-    THROTTLE_MS_MAX,
-    ClientUsage,
-    HeldBucket,
-    HeldRate,
 )
 
 ALICE = QuotaAccount("alice", None)
@@ -147,7 +147,7 @@ def test_strict_mutations_are_refused_until_tokens_return() -> None:
 def test_invented_client_ids_fill_a_bounded_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(usage, "ACCOUNTS_MAX", 100)
+    monkeypatch.setattr(held_limits, "ACCOUNTS_MAX", 100)
     used = ClientUsage()
     of_user = limit(Quota.PRODUCER_BYTE_RATE, 1_000.0)
     rate_of(used, of_user).produced(20_000, 0)
@@ -158,13 +158,13 @@ def test_invented_client_ids_fill_a_bounded_table(
     assert used.accounts == len(accounts._known) == 101
     assert rate_of(used, of_user).produced(1, 2) > 0
     longest = max(len(account.client_id or "") for account in accounts._known)
-    assert longest <= usage.NAME_MAX
+    assert longest <= held_limits.NAME_MAX
 
 
 def test_account_in_use_survives_table_eviction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(usage, "ACCOUNTS_MAX", 1)
+    monkeypatch.setattr(held_limits, "ACCOUNTS_MAX", 1)
     used = ClientUsage()
     mine = limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, QuotaAccount("alice", "app"))
     held = rate_of(used, mine)

@@ -23,7 +23,7 @@ from plimsoll_core.security.acl import (
     malformed,
 )
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, Ground, index_of
-from plimsoll_core.security.state import Authorization, Security
+from plimsoll_core.security.state import Authorization, SecurityState
 
 READ = AclQuestion("User:alice", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "a")
 
@@ -59,7 +59,7 @@ def test_index_decides_and_explains_as_a_full_walk(
 def test_index_rights_on_any_resource_match_kafka(
     acls: set[Acl], asked: AclQuestion, open_: bool
 ) -> None:
-    security = Security(
+    security = SecurityState(
         authorization=Authorization(allow_everyone_if_no_acl=open_), index=index_of(acls)
     )
     found = security.allows_on_any(asked.principal, asked.host, asked.operation, asked.resource)
@@ -89,7 +89,7 @@ def test_deny_of_read_does_not_deny_describe() -> None:
 
 def test_super_user_is_allowed_whatever_is_denied() -> None:
     denied = a_rule(permission=AclPermission.DENY, operation=AclOperation.ALL)
-    security = Security(
+    security = SecurityState(
         authorization=Authorization(super_users=("User:alice",)), index=index_of([denied])
     )
     assert security.allows(READ)

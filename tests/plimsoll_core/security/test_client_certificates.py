@@ -22,7 +22,7 @@ from plimsoll_core.security.client_certificates import (
     illegal_subject,
 )
 from plimsoll_core.security.scram import USER_NAME
-from plimsoll_core.security.state import DeclaredUser, Security, UserObject
+from plimsoll_core.security.state import DeclaredUser, SecurityState, UserObject
 
 OWN, CORP = b"own", b"corp"
 CN, OU, ORG, COUNTRY = "2.5.4.3", "2.5.4.11", "2.5.4.10", "2.5.4.6"
@@ -30,7 +30,7 @@ MAIL = "1.2.840.113549.1.9.1"
 ROW = UserCertificates(
     user="alice", owner="u", certificates=(UserCertificate(sha256="a1", not_after_ms=100),)
 )
-SECURITY = Security(
+SECURITY = SecurityState(
     authorities=(
         ClientAuthority(name=OWN_AUTHORITY, certificates=(OWN,)),
         ClientAuthority(name="corp", certificates=(CORP,), source="ConfigMap ca"),
@@ -131,7 +131,7 @@ def test_disabled_user_is_rejected_and_disbelieved() -> None:
     row = DeclaredUser(
         object=UserObject(namespace="n", name="a", uid="u"), user_name="alice", disabled=True
     )
-    disabled = Security(
+    disabled = SecurityState(
         authorities=SECURITY.authorities, users=SECURITY.users.set("alice", row)
     ).with_certificates(ROW)
     assert disabled.judge_certificate(shown(), 10) is CertificateRefusal.DISABLED

@@ -15,7 +15,7 @@ from plimsoll_core.security.acl import (
 )
 from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.explained_rights import explained
-from plimsoll_core.security.state import Authorization, DeclaredUser, Security, UserObject
+from plimsoll_core.security.state import Authorization, DeclaredUser, SecurityState, UserObject
 
 ALICE = "User:alice"
 
@@ -24,9 +24,9 @@ def asked(operation: AclOperation, who: str = ALICE) -> AclQuestion:
     return AclQuestion(who, "*", operation, ResourceType.TOPIC, "orders")
 
 
-def with_rule(operation: AclOperation, resource: ResourceType, name: str) -> Security:
+def with_rule(operation: AclOperation, resource: ResourceType, name: str) -> SecurityState:
     rule = Acl(resource=resource, name=name, principal=ALICE, operation=operation)
-    return Security(acls=Map({rule: ("",)}), index=index_of([rule]))
+    return SecurityState(acls=Map({rule: ("",)}), index=index_of([rule]))
 
 
 @pytest.mark.parametrize("operation", [AclOperation.CREATE, AclOperation.DELETE])
@@ -50,7 +50,7 @@ def test_prefix_with_one_denied_topic_allows_idempotent_writes() -> None:
         resource=topic, name="a", principal=ALICE, operation=write, permission=AclPermission.DENY
     )
     rules = [allow, deny]
-    security = Security(acls=Map(dict.fromkeys(rules, ("",))), index=index_of(rules))
+    security = SecurityState(acls=Map(dict.fromkeys(rules, ("",))), index=index_of(rules))
     cluster = asked(AclOperation.IDEMPOTENT_WRITE)._replace(
         resource=ResourceType.CLUSTER, name=CLUSTER_NAME
     )
@@ -64,7 +64,7 @@ def test_super_user_that_is_disabled_may_nothing() -> None:
         user_name="alice",
         disabled=True,
     )
-    security = Security(
+    security = SecurityState(
         authorization=Authorization(super_users=(ALICE,)), users=Map({"alice": row})
     )
     assert explained(security, asked(AclOperation.READ)).ground is Ground.DISABLED

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.held_back_brokers import note_flap
+from plimsoll_core.controller.kernel.decision import DecisionContext, note_flap
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal

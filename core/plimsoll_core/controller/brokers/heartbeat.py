@@ -19,8 +19,7 @@ from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, leave, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
-from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
-from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
+from plimsoll_core.controller.kernel.decision import DecisionContext, is_held_back, stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.failed_disks import hand_leaders_over
 from plimsoll_core.controller.partitions.unclean_recovery import strategy_of, suspects, wake

@@ -17,8 +17,7 @@ from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint, Par
 from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
 from plimsoll_core.controller.brokers.fencing import leave
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.held_back_brokers import note_flap
+from plimsoll_core.controller.kernel.decision import DecisionContext, note_flap
 from plimsoll_core.controller.kernel.rack_rules import broker_has_a_rack
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal

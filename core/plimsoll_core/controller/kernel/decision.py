@@ -3,6 +3,12 @@
 Every rule takes a `DecisionContext` and a request and returns an answer or a refusal.
 `DecisionContext.image` always includes the records added so far: later steps of a decision see
 earlier ones.  `stale_epoch` and `too_old` are checks that many rules begin with.
+
+`held_back` says for how long a broker with repeated failures is held back from ISRs. A fence, and a
+registration after a crash, record a failure (`note_flap`). While a broker is held back, it stays
+fenced, and it joins no ISR that has enough members without it: neither a proposed ISR nor that of a
+new partition. Each failure within the window doubles the wait, up to a maximum; a requested stop
+does not count. Source: docs/protocol.md 3.2.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
@@ -170,3 +176,40 @@ def access_too_old(turn: DecisionContext) -> Refusal | None:
     """Return a refusal if the finalised metadata version does not know the records of users,
     credentials, ACLs and quotas, or None."""
     return too_old(turn, ACCESS_SINCE, "Users, rights and quotas need")
+
+
+def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
+    """Record that a broker failed now. A requested stop is not recorded."""
+    kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
+    turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
+
+
+class HoldBack(NamedTuple):
+    """The reason why a broker is held back. `times`: the number of its failures within the window.
+    `last_ms`: the time of the last one; from then on the broker is held back for `wait_ms`."""
+
+    times: int
+    last_ms: int
+    wait_ms: int
+
+
+def held_back(
+    soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
+) -> HoldBack | None:
+    """Return the reason why the broker is held back at `now_ms`, or None if it is not."""
+    recent = _recent(soft, broker_id, now_ms, settings)
+    wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
+    if not recent or now_ms >= recent[-1] + wait_ms:
+        return None
+    return HoldBack(len(recent), recent[-1], wait_ms)
+
+
+def is_held_back(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    return held_back(turn.soft, broker_id, turn.now_ms, turn.settings) is not None
+
+
+def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
+    """Return the instants (milliseconds) of the broker's failures within the window, oldest
+    first."""
+    since = now_ms - settings.flap_window_ms
+    return [at for at in soft.flaps.get(broker_id, []) if at > since]

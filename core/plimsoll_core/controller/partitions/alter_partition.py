@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Recovery
-from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
-from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
+from plimsoll_core.controller.kernel.decision import DecisionContext, is_held_back, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId

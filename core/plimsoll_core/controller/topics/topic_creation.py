@@ -27,8 +27,7 @@ from plimsoll_core.cluster.record_versions import OWNERS_SINCE
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
 from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.controller.brokers.broker_removal import all_stay
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
+from plimsoll_core.controller.kernel.decision import DecisionContext, is_held_back
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks, check_spread, located
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId

@@ -19,7 +19,7 @@ from plimsoll_core.groups.classic.phases import (
     rebalance,
 )
 from plimsoll_core.groups.classic.seats import Effects, find, let_go, stand_up, take_id
-from plimsoll_core.groups.members import Completing, Empty, FirstDelay, Preparing, Stable
+from plimsoll_core.groups.classic_group import Completing, Empty, FirstDelay, Preparing, Stable
 from plimsoll_core.groups.membership import (
     BeginningStored,
     CloseRequest,

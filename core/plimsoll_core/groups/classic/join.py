@@ -34,7 +34,7 @@ from plimsoll_core.groups.classic.seats import (
     sit,
     take_id,
 )
-from plimsoll_core.groups.members import (
+from plimsoll_core.groups.classic_group import (
     ClassicGroup,
     Completing,
     Empty,

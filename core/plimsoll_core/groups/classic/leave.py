@@ -18,7 +18,7 @@ from plimsoll_core.groups.classic.seats import (
     stand_up,
     take_id,
 )
-from plimsoll_core.groups.members import ClassicGroup, Preparing
+from plimsoll_core.groups.classic_group import ClassicGroup, Preparing
 from plimsoll_core.groups.membership import (
     HeartbeatTaken,
     LeaveGroup,

@@ -15,7 +15,7 @@ from functools import partial
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import owner_of
 from plimsoll_core.groups.classic.seats import Effects, prolong, stand_up
-from plimsoll_core.groups.members import (
+from plimsoll_core.groups.classic_group import (
     ClassicGroup,
     Completing,
     Empty,

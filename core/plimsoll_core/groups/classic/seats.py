@@ -13,7 +13,7 @@ from collections.abc import Callable
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import owner_of
-from plimsoll_core.groups.members import ClassicGroup, Completing, Empty, Member, Stable
+from plimsoll_core.groups.classic_group import ClassicGroup, Completing, Empty, Member, Stable
 from plimsoll_core.groups.membership import EndPending, EndSession
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord

@@ -13,7 +13,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import no_room
 from plimsoll_core.groups.classic.phases import generation_of, prepare, refuse_syncs
 from plimsoll_core.groups.classic.seats import Effects, check_member, find, prolong, saw_sync
-from plimsoll_core.groups.members import ClassicGroup, Completing, Member, Preparing, Stable
+from plimsoll_core.groups.classic_group import ClassicGroup, Completing, Member, Preparing, Stable
 from plimsoll_core.groups.membership import (
     EndSession,
     GenerationStored,

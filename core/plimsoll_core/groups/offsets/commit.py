@@ -12,7 +12,7 @@ from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhol
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_begins, no_room, owner_of
 from plimsoll_core.groups.classic.seats import check_member, find, prolong
-from plimsoll_core.groups.members import Completing, Empty
+from plimsoll_core.groups.classic_group import Completing, Empty
 from plimsoll_core.groups.memory import GROUP_BYTES, TOPIC_BYTES, offset_bytes, text_bytes
 from plimsoll_core.groups.operations import (
     AllOffsetsFetched,

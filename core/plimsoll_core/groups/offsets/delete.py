@@ -19,7 +19,7 @@ from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refuse
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import no_such_group
 from plimsoll_core.groups.classic.seats import find, is_empty, let_go_of
-from plimsoll_core.groups.members import ClassicGroup, Empty, Preparing, Stable
+from plimsoll_core.groups.classic_group import ClassicGroup, Empty, Preparing, Stable
 from plimsoll_core.groups.operations import (
     DeleteOffsets,
     ExpireOffsets,

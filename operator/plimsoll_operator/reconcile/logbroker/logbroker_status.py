@@ -26,7 +26,7 @@ from plimsoll_core.cluster.records import (
     RestartEnded,
     RestartGranted,
 )
-from plimsoll_core.controller.kernel.held_back_brokers import HoldBack, held_back
+from plimsoll_core.controller.kernel.decision import HoldBack, held_back
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import timestamp

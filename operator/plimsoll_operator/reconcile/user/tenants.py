@@ -29,7 +29,7 @@ from plimsoll_core.quotas.state import (
     smallest,
 )
 from plimsoll_core.security.acl import Acl, AclPermission
-from plimsoll_core.security.state import DeclaredUser, Security, UserObject
+from plimsoll_core.security.state import DeclaredUser, SecurityState, UserObject
 from plimsoll_core.security.tokens import account_user
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
@@ -90,7 +90,7 @@ def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -
     return None
 
 
-def taken_name(user: User, security: Security) -> NotAllowed | None:
+def taken_name(user: User, security: SecurityState) -> NotAllowed | None:
     """Return why an object of a tenant may not begin to declare the user, or None if it may.
 
     A person outside its namespace may own the name already. The name of a ServiceAccount contains
