@@ -95,15 +95,17 @@ class MetadataLogStatus(Api, frozen=True, kw_only=True):
     controller_epoch: Count
     objects: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        described("Objects that hold batches after the last snapshot."),
+        described("Number of MetadataBatches that no snapshot covers."),
     ] = None
     objects_max: Annotated[
-        Annotated[int, Meta(ge=0)] | None, described("Objects that exist for batches.")
+        Annotated[int, Meta(ge=0)] | None, described("Number of MetadataBatches that exist.")
     ] = None
-    size: Annotated[Quantity | None, described("Size of these batches and the snapshot.")] = None
+    size: Annotated[
+        Quantity | None, described("Bytes of these batches and of the last snapshot.")
+    ] = None
     commit_p99_milliseconds: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        described("99th percentile of the last 1,000 commits of this operator."),
+        described("99th percentile of the durations of this operator's last 1,000 commits."),
     ] = msgspec.field(name="commitP99Milliseconds", default=None)
     copies: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
 

@@ -1,4 +1,6 @@
-"""The part of a `Verification` about faults that the operator injects while its driver writes."""
+"""The fields of a `Verification` about a drill: faults that the operator injects while the driver
+writes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PAUSE_DEFAULT = "10s"
 
 
 class DrillPartition(Api, frozen=True, kw_only=True):
-    """A partition by its topic's name and its index."""
+    """A partition, by its topic's name and its index."""
 
     topic: TopicName
     partition: Annotated[int, Meta(ge=0, le=9_999)]
@@ -62,7 +64,7 @@ Drill = Annotated[
 
 
 class DrillMark(Api, frozen=True, kw_only=True):
-    """What became of one fault."""
+    """The outcome of one fault."""
 
     fault: Short
     time: Time | None = None

@@ -39,7 +39,7 @@ class IssuerRef(Api, frozen=True, kw_only=True):
     name: ObjectName
     kind: Annotated[
         Annotated[str, Meta(min_length=1, max_length=63)] | None,
-        described("Usually Issuer (default) or ClusterIssuer."),
+        described("Kind of the issuer: usually Issuer (default) or ClusterIssuer."),
     ] = None
     group: Annotated[ObjectName | None, described("Default cert-manager.io.")] = None
 
@@ -74,7 +74,7 @@ class ExternalService(Api, frozen=True, kw_only=True):
     ] = None
     load_balancer_class: Annotated[
         Annotated[str, Meta(min_length=1, max_length=316)] | None,
-        described("Immutable once a Service has it."),
+        described("The Services' loadBalancerClass; immutable once a Service has one."),
     ] = None
     load_balancer_source_ranges: Annotated[
         Annotated[
@@ -100,7 +100,9 @@ class ParentRef(Api, frozen=True, kw_only=True):
     """A Gateway to which the listener's TLSRoutes are attached."""
 
     name: ObjectName
-    namespace: Annotated[Name | None, described("Default: the LogCluster's namespace.")] = None
+    namespace: Annotated[
+        Name | None, described("Namespace of the Gateway; default: the LogCluster's.")
+    ] = None
     section_name: Annotated[
         ObjectName | None, described("The Gateway's listener; unset: any TLS listener.")
     ] = None

@@ -149,14 +149,17 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     duplicated: Count = 0
     out_of_order: Count = 0
     gaps: Count = 0
-    failed: Annotated[int, Meta(ge=0, description="The log refused them for certain.")] = 0
+    failed: Annotated[int, Meta(ge=0, description="Certainly refused by the log.")] = 0
     misplaced: Annotated[
-        int, Meta(ge=0, description="Found at another offset than the acknowledged one.")
+        int,
+        Meta(ge=0, description="Acknowledged, but found at another offset."),
     ] = 0
     mismatched: Annotated[
-        int, Meta(ge=0, description="Another record is at the acknowledged offset.")
+        int, Meta(ge=0, description="Acknowledged, but another record is at their offset.")
     ] = 0
-    expired: Annotated[int, Meta(ge=0, description="Deleted by the topic's retention.")] = 0
+    expired: Annotated[
+        int, Meta(ge=0, description="Acknowledged, and deleted by the topic's retention.")
+    ] = 0
     foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
     unreported: Annotated[
         int,

@@ -21,7 +21,7 @@ from plimsoll_operator.api.verification import Verdict, VerificationSpec
 
 ConcurrencyPolicy = Literal["Forbid", "Replace", "Allow"]
 ROWS_MAX = 30
-"""Verdicts that the status keeps."""
+"""Number of verdicts that the status keeps."""
 PASSED_DEFAULT, VIOLATED_DEFAULT, INCONCLUSIVE_DEFAULT = 7, 30, 7
 TTL_DEFAULT = "7d"
 _Kept = Annotated[int, Meta(ge=1, le=100)]
@@ -36,7 +36,7 @@ class History(Api, frozen=True, kw_only=True):
 
 
 class VerificationScheduleSpec(Api, frozen=True, kw_only=True):
-    """Each start uses the template as it is then."""
+    """When Verifications start, and their template. Each start uses the template as it is then."""
 
     schedule: Annotated[
         str,
@@ -97,7 +97,7 @@ class ScheduledRun(Api, frozen=True, kw_only=True):
 
 
 class Figure(Api, frozen=True, kw_only=True):
-    """A figure of the newest Passed run beside the median of the Passed runs before it."""
+    """A figure of the newest Passed run, with the median of the Passed runs before it."""
 
     last: float | None = None
     median: float | None = None
@@ -105,7 +105,7 @@ class Figure(Api, frozen=True, kw_only=True):
 
 
 class Trend(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Numbers of runs in `runs` by verdict, and how figures develop."""
+    """Numbers of runs in `runs` by verdict, and figures compared with earlier runs."""
 
     passed: Count = 0
     violated: Count = 0
@@ -116,7 +116,7 @@ class Trend(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class VerificationScheduleStatus(Api, frozen=True, kw_only=True):
-    """Starts and verdicts."""
+    """Starts and verdicts of the schedule."""
 
     observed_generation: Count | None = None
     last_schedule_time: Annotated[
@@ -147,6 +147,6 @@ class VerificationScheduleStatus(Api, frozen=True, kw_only=True):
 
 
 class VerificationSchedule(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """Starts a Verification at stated times, and keeps the verdicts."""
 
     spec: VerificationScheduleSpec

@@ -1,4 +1,6 @@
-"""Parts of a `Verification` about its load over time, and what the load may cost."""
+"""The fields of a `Verification` about its load over time, and about limits on what the run may
+cost writers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from plimsoll_operator.api.meta import Api, described
 
 
 class LoadStep(Api, frozen=True, kw_only=True):
-    """One rate, and for how long."""
+    """One rate of the load, and for how long it lasts."""
 
     for_: Annotated[Duration, described("Such as 90s or 5m.")] = msgspec.field(name="for")
     records_per_second: Annotated[int, Meta(ge=0, le=10_000_000)]

@@ -56,7 +56,7 @@ class ControllerStats:
         )
         self.take_overs = Counter(
             "plimsoll_controller_take_overs",
-            "Controller terms that began, also in this process",
+            "Controller terms that this process began",
             registry=self.registry,
         )
         self.latency = Histogram(
@@ -67,7 +67,7 @@ class ControllerStats:
         )
         self.lag = Histogram(
             "plimsoll_controller_loop_lag_seconds",
-            "Delay of a tick",
+            "Delay of the controller's periodic step",
             buckets=_LATENCY_BUCKETS,
             registry=self.registry,
         )

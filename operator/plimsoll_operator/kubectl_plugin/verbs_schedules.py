@@ -1,4 +1,4 @@
-"""`schedules`: the VerificationSchedules of a LogCluster, and their last verdicts."""
+"""The verb `schedules`: shows the VerificationSchedules of a LogCluster and their last verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, tabl
 
 ROWS_SHOWN = 5
 OVERDUE = 2
-"""Periods without a verdict that are shown as bad; the alert fires at the same number."""
+"""Number of periods without a verdict from which a schedule is shown as bad; the alert fires at the
+same number."""
 TITLES = ("schedule", "zone", "last", "next", "verdict", "overdue", "passed", "violated", "reason")
 RUN_TITLES = ("due", "verification", "verdict", "reason", "records/s", "p99 ms", "lost")
 

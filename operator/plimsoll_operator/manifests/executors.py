@@ -1,5 +1,5 @@
-"""Builds what the executors of a Verification need: the template of their pods, which Spark
-completes, and the secret by which driver and executors know each other.
+"""Builds the objects for the executors of a Verification: the template of their pods, which Spark
+completes, and the Secret by which driver and executors authenticate each other.
 
 Called by `verification`. Spark sets the pods' image, resources, names and environment; everything
 else is in the template, which Pod Security's level `restricted` admits.
@@ -24,30 +24,32 @@ TEMPLATE_FILE = "executor.json"
 SECRET_DIRECTORY = "/etc/plimsoll-rpc"
 SECRET_FILE = "secret"
 COMMAND = ("python3", "-m", "plimsoll_spark.executor")
-"""Spark appends the argument `executor`."""
+"""The command of an executor's container. Spark appends the argument `executor`."""
 SCRATCH = "spark-local-dir-1"
-"""The name by which Spark recognises the volume for its own files."""
+"""Name by which Spark recognises the volume for its own temporary files."""
 MIB = 2**20
 HEAP_MIB_LEAST = 512
-"""Spark refuses executors with a heap below 450 MiB."""
+"""Smallest heap of an executor in MiB. Spark refuses executors with a heap below 450 MiB."""
 OVERHEAD_MIB_LEAST = 384
-"""JVM and Python outside the heap need so much to check one range of a topic."""
+"""Smallest memory in MiB outside the heap, for JVM and Python, with which one range of a topic can
+be checked."""
 MEMORY_MIB_DEFAULT = 1024
 HEAP_SHARE = Decimal("0.375")
-"""The heap's share of the memory. Most of the work is done by Python processes beside it."""
+"""Share of an executor's memory that the heap gets. Most of the work is done by Python processes,
+outside the heap."""
 CORES_MAX = 8
 PODS_RULE: Manifest = {
     "apiGroups": [""],
     "resources": ["pods"],
     "verbs": ["get", "list", "watch", "create", "delete", "deletecollection"],
 }
-"""The right by which a driver makes its executors, watches and removes them."""
+"""Rule of a Role that lets a driver create, watch and delete its executors' pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSize:
-    """What one executor's pod has. `cores`: how many tasks it runs at the same time; `cpu`,
-    `cpu_limit`: Kubernetes' quantities; the memory is that of its heap and everything else."""
+    """Resources of one executor's pod. `cores`: number of tasks that it runs at the same time;
+    `cpu`, `cpu_limit`: Kubernetes quantities; the memory is divided into heap and the rest."""
 
     cores: int
     cpu: str
@@ -57,8 +59,8 @@ class ExecutorSize:
 
 
 def executor_size(runner: Runner) -> ExecutorSize | str:
-    """Return the size of each executor by its `executorResources`, or a sentence that says why they
-    are too small."""
+    """Return the size of each executor by the spec's `executorResources`, or a sentence that says
+    why these are too small."""
     resources = runner.executor_resources
     requests = (resources and resources.requests) or {}
     limits = (resources and resources.limits) or {}

@@ -1,9 +1,9 @@
-"""Carries out the drill of a Verification while its driver writes.
+"""Injects the faults of a Verification's drill while the driver writes.
 
 The record of a drill is the key `drill.json` of the report's ConfigMap: the driver reads it for its
 report, and the next leading operator for what is left to do. A fault is noted before it is
-injected, under the ConfigMap's resourceVersion, so it is injected at most once. A fault that is
-noted, and nothing more, when another pass finds it, is Unknown.
+injected, under the ConfigMap's resourceVersion, so it is injected at most once. If a later pass
+finds a fault that is noted but has no outcome, its outcome is Unknown.
 
 Times count from the first acknowledgement that the operator saw, by the API server's clock. A run
 that passed although a fault was not injected is Inconclusive (DrillIncomplete).
@@ -38,7 +38,7 @@ PAUSES_ONLY_LOCALLY = (
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of the step with this number."""
+    """The outcome of the drill's step with this number."""
 
     number: int
     fault: str
@@ -48,7 +48,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DrillRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The record of a drill. `began_ms`: when the first acknowledgement was seen."""
+    """The record of a drill. `began_ms`: when the operator first saw an acknowledgement, by the API
+    server's clock."""
 
     began_ms: int
     steps: tuple[StepRecord, ...] = ()
@@ -56,15 +57,15 @@ class DrillRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillPass:
-    """The record after a pass, None if the drill has not begun. `wait_ms`: until the next fault is
-    due; None if none is left."""
+    """Result of one pass over a drill. `record`: the drill's record, None if the drill has not
+    begun. `wait_ms`: milliseconds until the next fault is due; None if none is left."""
 
     record: DrillRecord | None
     wait_ms: int | None = None
 
 
 def refusal(term: Term, verification: Verification) -> VerificationStatus | None:
-    """Return a failed status if this drill can or may not be carried out, else None."""
+    """Return a failed status if this drill cannot, or must not, be carried out, else None."""
     drill = verification.spec.drill
     if drill is None:
         return None
@@ -86,8 +87,9 @@ async def follow(
     report: Object | None,
     status: VerificationStatus,
 ) -> tuple[VerificationStatus, int | None]:
-    """Carry the drill on while the driver writes. Return the status with what became of it, and the
-    milliseconds until the next fault is due; None if none is due. Raises ApiError."""
+    """Inject the faults of the drill that are due, while the driver writes. Return the status with
+    the outcome, and the milliseconds until the next fault is due; None if none is left. Raises
+    ApiError."""
     if verification.spec.drill is None or report is None:
         return status, None
     record = recorded(report)
@@ -137,7 +139,7 @@ def recorded(report: Object) -> DrillRecord | None:
 
 
 def marks(record: DrillRecord | None) -> tuple[DrillMark, ...]:
-    """Return the record as it is shown in the status."""
+    """Return the outcomes in the record, as the status shows them."""
     return tuple(
         DrillMark(
             fault=one.fault, time=timestamp(one.at_ms), result=one.result, message=one.message
@@ -198,7 +200,8 @@ async def _inject(
 
 
 def _settled(record: DrillRecord) -> DrillRecord:
-    """Return the record with a fault of an earlier pass that was noted alone as Unknown."""
+    """Return the record, with the outcome Unknown for a fault that an earlier pass noted and never
+    finished."""
     text = "The operator did not note whether it injected the fault."
     steps = (
         replace(one, result="Unknown", message=text) if one.result == "Begun" else one

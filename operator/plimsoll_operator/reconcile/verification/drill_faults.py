@@ -1,9 +1,9 @@
 """Injects one fault of a drill.
 
-Called by `drill`, with the step and the number of its place. Every fault goes through an interface
-that the operator has anyway: the API server, or the controller. A fault that cannot be injected is
-a `NotInjected` with a sentence. A pause is an annotation that the kubelet of `plimsoll local`
-obeys; Kubernetes offers the operator nothing of the kind.
+Called by `drill`, with a step and its number. Every fault uses an interface that the operator has
+anyway: the API server, or the controller. If a fault cannot be injected, `NotInjected` is raised
+with a sentence. A process is paused by an annotation that the kubelet of `plimsoll local` obeys;
+Kubernetes offers the operator no way to pause one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, REASSIGNMENTS, 
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 GRACE_SECONDS = 1
-"""Of a killed broker's pod on Kubernetes: without any, the API server forgets the pod while its
-process may still run."""
+"""Grace period in seconds with which a killed broker's pod is deleted on Kubernetes. With 0, the
+API server would remove the pod while its process may still run."""
 FORBIDDEN = 403
 NO_RIGHT = "The operator may not do this; install the chart with verification.drills=true."
 
@@ -121,7 +121,7 @@ async def _reassign(term: Term, verification: Verification, step: DrillStep, num
 
 
 def _broker(term: Term, target: DrillTarget) -> tuple[BrokerId, str]:
-    """Return the broker that the target names now, and why it is that one."""
+    """Return the broker that the target names now, and a text that says why it is that one."""
     if target.broker is not None:
         if target.broker not in term.image.members:
             raise NotInjected(f"There is no broker {target.broker}.")

@@ -1,4 +1,4 @@
-"""Deletes a Verification when the time is over for which its spec keeps it after its end."""
+"""Deletes an ended Verification when the time for which its spec keeps it is over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
 LOOK_MS_MIN, LOOK_MS_MAX = 1_000, 600_000
-"""Shortest and longest time before the next look, in milliseconds."""
+"""Shortest and longest time in milliseconds before the end of the Verification is checked again."""
 
 
 async def expire(term: Term, result: PassResult, verification: Verification) -> None:
@@ -42,7 +42,8 @@ async def expire(term: Term, result: PassResult, verification: Verification) -> 
 
 
 def _ended_ms(body: Object, uid: str) -> int | None:
-    """Return the time of the end that the object with this uid shows, or None."""
+    """Return the time at which the Verification with this uid ended, in milliseconds since 1970, by
+    its conditions. Return None if it has not ended, or `body` is another object."""
     if body["metadata"]["uid"] != uid:
         return None
     ends = [

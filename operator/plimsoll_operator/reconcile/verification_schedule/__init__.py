@@ -1,1 +1,1 @@
-"""VerificationSchedules: Verifications at stated times."""
+"""VerificationSchedules: starts Verifications at stated times."""

@@ -1,7 +1,8 @@
 """Due times of a cron expression in a time zone. Pure.
 
-Called by `schedule_plan`. cronsim gives the times, with the rules of Debian's cron where clocks
-change: a start in the skipped hour comes right after it, one in the repeated hour comes once.
+Called by `schedule_plan`. The library cronsim computes the times. When clocks change it follows the
+rules of Debian's cron: a start in the skipped hour comes right after it, one in the repeated hour
+comes once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import tzdata  # noqa: F401
 from cronsim import CronSim, CronSimError
 
 COUNTED_MAX = 200
-"""Due times that are counted at most; a larger number is shown as this one."""
+"""Bound on the number of due times that are counted. A larger number is shown as this one."""
 ZONE_DEFAULT = "UTC"
 
 
 class BadSchedule(ValueError):
-    """The expression or its time zone is invalid. The text is a sentence."""
+    """Raised if the expression or its time zone is invalid. The message is a sentence for the
+    user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class DueTimes:
         return next(self._times(at_ms, reverse=False), None)
 
     def newest_until(self, at_ms: int) -> int | None:
-        """Return the last due time that is not after `at_ms`. Raises `BadSchedule`."""
+        """Return the newest due time that is not after `at_ms`, in milliseconds since 1970. Raises
+        `BadSchedule`."""
         return next(self._times(at_ms + 1_000, reverse=True), None)
 
     def count(self, after_ms: int, until_ms: int) -> int:

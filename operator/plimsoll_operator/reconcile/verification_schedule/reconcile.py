@@ -1,10 +1,10 @@
 """Reconciles a VerificationSchedule: starts its Verifications at the due times of the API server's
 clock, deletes old ones, and shows their verdicts.
 
-A Verification's name follows from its due time, so a start is made once however often it is tried.
-The due time up to which starts were dealt with is the newest of these names and of
-`status.lastScheduleTime`, which also counts starts that were left out. The rows of `status.runs`
-are carried over from the object: they outlive their Verifications.
+A Verification's name is made from its due time, so a Verification is created only once, however
+often that is tried. The due time up to which starts were handled is the newest one among these
+names and `status.lastScheduleTime`, which also counts starts that were left out. The rows of
+`status.runs` are carried over from the object's status, because they outlive their Verifications.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 5_000
-"""Pause between two looks at running Verifications, in milliseconds."""
+"""Milliseconds between two checks of running Verifications."""
 LOOK_MS_MAX = 600_000
-"""Longest time without a look, in milliseconds: the clocks of host and API server may differ."""
+"""Longest time in milliseconds without a check, since the clocks of host and API server may
+differ."""
 LOOK_MS_MIN = 1_000
 ACTIVE_MAX = 20
 BEGUN = ("Producing", "Verifying")
@@ -56,9 +57,9 @@ BEGUN = ("Producing", "Verifying")
 
 @dataclass(slots=True)
 class _Seen:
-    """What a term knows of one schedule. `handled_ms`: the newest due time that was dealt with;
-    `schedule`: the expression and zone by which it was due; `counted_since_ms`: periods without a
-    verdict are counted from then on."""
+    """State of one schedule that a term keeps. `handled_ms`: the newest due time that was handled;
+    `schedule`: the expression and time zone by which it was due; `counted_since_ms`: time from
+    which periods without a verdict are counted."""
 
     handled_ms: int
     counted_since_ms: int
@@ -68,7 +69,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Schedules:
-    """State of the schedules of a term, by uid."""
+    """State of the schedules that a term keeps, by uid."""
 
     seen: dict[str, _Seen] = field(default_factory=dict)
 
@@ -135,8 +136,8 @@ def _wait_ms(planned: SchedulePlan, runs: Sequence[Started], now_ms: int) -> int
 
 
 async def _listed(term: Term, found: VerificationSchedule) -> list[Object]:
-    """Return the Verifications that this schedule owns. The list also renews the API server's
-    clock."""
+    """List the Verifications that this schedule owns. The answer also updates the API server's time
+    that `kube` remembers."""
     meta = found.metadata
     selector = f"{SCHEDULE}={meta.name}"
     listed = await term.kube.list(VERIFICATIONS, meta.namespace, label_selector=selector)
@@ -167,7 +168,8 @@ def _started(body: Object) -> Started:
 
 
 def _due_ms(meta: Object) -> int:
-    """Return the due time that the Verification states, else its creation."""
+    """Return the due time that the Verification's annotation states, else the time of its creation,
+    in milliseconds since 1970."""
     for stated in ((meta.get("annotations") or {}).get(DUE_TIME), meta.get("creationTimestamp")):
         try:
             return milliseconds(str(stated))
@@ -177,8 +179,8 @@ def _due_ms(meta: Object) -> int:
 
 
 def _seen_before(term: Term, found: VerificationSchedule, now_ms: int) -> _Seen:
-    """Return what the object's status says that an earlier term has dealt with. A new object counts
-    from its creation."""
+    """Return the state that the object's status shows, which an earlier term wrote. A new object
+    counts from its creation."""
     shown = term.objects.verification_schedules.choices(found.key)
     made = found.metadata.creation_timestamp
     made_ms = milliseconds(made) if made else now_ms
@@ -203,8 +205,9 @@ def _time(stated: object, default_ms: int) -> int:
 async def _carry_out(
     term: Term, result: PassResult, found: VerificationSchedule, planned: SchedulePlan
 ) -> str | None:
-    """Delete and create what the plan says. Return a sentence if the name of the Verification to
-    create belongs to another object, else None. Raise Retry if the API server fails."""
+    """Delete and create the Verifications that the plan names. Return a sentence if the name of the
+    Verification to create belongs to another object, else None. Raise Retry if the API server
+    fails."""
     namespace = found.metadata.namespace
     try:
         for old, _ in planned.delete:
@@ -249,8 +252,8 @@ def _note_ended(
     bodies: Sequence[Object],
     runs: Sequence[Started],
 ) -> None:
-    """Add rows for Verifications that have ended since the last pass. A verdict that differs from
-    the one before is told."""
+    """Add rows for Verifications that have ended since the last pass. Write an Event if a verdict
+    differs from the one before."""
     ended = [run_rows.row(b, one) for b, one in zip(bodies, runs, strict=True) if one.ended_ms]
     before = seen.rows
     seen.rows = run_rows.merged(before, ended)

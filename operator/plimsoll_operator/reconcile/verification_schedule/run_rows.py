@@ -78,7 +78,8 @@ def trend(rows: Sequence[ScheduledRun]) -> Trend | None:
 
 
 def _figure(values: Sequence[float | None]) -> Figure | None:
-    """Return the newest value beside the median of the others, None if there is no value."""
+    """Return the newest value together with the median of the others. Return None if there is no
+    value."""
     known = [value for value in values if value is not None]
     if not known:
         return None

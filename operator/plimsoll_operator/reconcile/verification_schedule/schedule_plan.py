@@ -22,14 +22,15 @@ from plimsoll_operator.api.verification_schedule import (
 from plimsoll_operator.reconcile.verification_schedule.due_times import ZONE_DEFAULT, DueTimes
 
 LATE_MS = 60_000
-"""A start is told as made up if it is this much late, in milliseconds."""
+"""Milliseconds of delay from which a start is reported as late."""
 PROVEN = ("Passed", "Violated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A Verification of the schedule as last read. `due_ms`: the due time of its start; `ended_ms`:
-    None while it has not ended; `going`: it is being deleted. `begun`: its driver runs."""
+    when it ended, None if it has not; `going`: True if it is being deleted; `begun`: True if its
+    driver runs."""
 
     name: str
     uid: str
@@ -47,10 +48,10 @@ class Started:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePlan:
     """What to do now. `start_ms`: the due time of the Verification to create, or None. `late_ms`:
-    by how much that start is late. `missed`: due times before it that nothing was started for.
-    `in_the_way`: names of running Verifications because of which the start is left out. `delete`:
-    each Verification to delete, with why. `handled_ms`: the newest due time that is dealt with
-    afterwards. `next_ms`: the next due time; None while suspended."""
+    by how much that start is late. `missed`: number of earlier due times for which nothing was
+    started. `in_the_way`: names of running Verifications because of which the start is left out.
+    `delete`: each Verification to delete, with the reason. `handled_ms`: the newest due time that
+    is handled after that. `next_ms`: the next due time; None while suspended."""
 
     start_ms: int | None
     late_ms: int
@@ -68,7 +69,7 @@ def due_times(spec: VerificationScheduleSpec) -> DueTimes:
 def plan(
     spec: VerificationScheduleSpec, runs: Sequence[Started], handled_ms: int, now_ms: int
 ) -> SchedulePlan:
-    """Return what to do at `now_ms`. `handled_ms`: the due time up to which starts were dealt with
+    """Return what to do at `now_ms`. `handled_ms`: the due time up to which starts were handled
     before, or the time from which the schedule counts. Raises `BadSchedule`."""
     times = due_times(spec)
     handled_ms = max([handled_ms, *(one.due_ms for one in runs if one.due_ms <= now_ms)])
@@ -113,8 +114,8 @@ def periods_without_verdict(
 def _ended_to_delete(
     spec: VerificationScheduleSpec, runs: Sequence[Started], now_ms: int
 ) -> Iterator[tuple[Started, str]]:
-    """Yield the ended Verifications that history or ttl no longer keep, each with why. The newest
-    one of all stays."""
+    """Yield each ended Verification that is no longer kept by history or ttl, with the reason. The
+    newest of all stays."""
     history = spec.history or History()
     kept = {
         "Passed": history.passed or PASSED_DEFAULT,
