@@ -57,7 +57,7 @@ class BadBatch(Enum):
     LENGTH = "the length field is shorter than a header or longer than allowed"
     MAGIC = "the magic is not 2"
     CRC = "the CRC does not match"
-    RECORDS = "the records do not open, or are not as many as the header says"
+    RECORDS = "the records cannot be decompressed, or are not as many as the header says"
     OFFSETS = "the last offset delta or the record count is impossible"
     PLACE = "the base offset is not where the batch before ends"
     EPOCH = "the leader epoch is not the one of its place in the log"

@@ -55,7 +55,7 @@ def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
             {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}[codec], data, limit
         )
     except cramjam.DecompressionError as error:
-        raise BadRecords(f"the records are no {NAMES[codec]}: {error}") from None
+        raise BadRecords(f"the records cannot be decompressed as {NAMES[codec]}: {error}") from None
 
 
 def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
@@ -71,7 +71,9 @@ def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
             if _FULL not in str(error):
                 raise
             if size >= limit:
-                raise TooLarge(f"the records open to more than {limit} bytes") from None
+                raise TooLarge(
+                    f"the records have more than {limit} bytes when decompressed"
+                ) from None
             size = min(8 * size, limit)
         else:
             return bytes(memoryview(room)[:used])
@@ -84,11 +86,11 @@ def _snappy(data: bytes | memoryview, limit: int) -> bytes:
     position = _XERIAL_HEADER_SIZE
     while position < len(data):
         if position + _BLOCK.size > len(data):
-            raise BadRecords("the records' snappy ends inside a block's length")
+            raise BadRecords("the records' snappy data ends inside the length of a block")
         (size,) = _BLOCK.unpack_from(data, position)
         position += _BLOCK.size
         if not 0 <= size <= len(data) - position:
-            raise BadRecords("the records' snappy has a block that is longer than the batch")
+            raise BadRecords("the records' snappy data has a block that is longer than the batch")
         out += _snappy_block(data[position : position + size], limit - len(out))
         position += size
     return bytes(out)
@@ -97,7 +99,7 @@ def _snappy(data: bytes | memoryview, limit: int) -> bytes:
 def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(data)
     if size > limit:
-        raise TooLarge(f"the records open to more than {limit} bytes")
+        raise TooLarge(f"the records have more than {limit} bytes when decompressed")
     room = bytearray(size)
     used = cramjam.snappy.decompress_raw_into(data, room)
     return bytes(memoryview(room)[:used])

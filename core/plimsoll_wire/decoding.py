@@ -93,7 +93,7 @@ def _whole(read: Callable[[PrimitiveReader], Any], content: memoryview) -> Any:
     reader = PrimitiveReader(content, flexible=True)
     value = read(reader)
     if reader.position != len(content):
-        raise MalformedMessage("a tagged field that is not as long as it says")
+        raise MalformedMessage("the message has a tagged field of another length than it states")
     return value
 
 
@@ -140,7 +140,7 @@ def _fixed(name: str, nullable: bool) -> Decode:
 def _error_code(value: int) -> ErrorCode:
     code = _ERROR_CODES.get(value)
     if code is None:
-        raise MalformedMessage(f"no error has the code {value}")
+        raise MalformedMessage(f"the message has the error code {value}, which does not exist")
     return code
 
 
@@ -181,7 +181,7 @@ def _nullable_bytes(reader: PrimitiveReader) -> bytes | None:
 def _bytes(reader: PrimitiveReader) -> bytes:
     value = reader.nullable_bytes()
     if value is None:
-        raise MalformedMessage("null where bytes belong")
+        raise MalformedMessage("the message has null where bytes are required")
     return bytes(value)
 
 
@@ -194,7 +194,7 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
         if count is None:
             if nullable:
                 return None
-            raise MalformedMessage("null where an array belongs")
+            raise MalformedMessage("the message has null where an array is required")
         reader.spend(count * weight)
         numbers = range(count) if count <= PART else in_parts(range(count))
         return tuple([one(reader) for _ in numbers])

@@ -54,7 +54,7 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
         try:
             client_id = str(frame[begin:body_at], "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedMessage("a string that is not UTF-8") from error
+            raise MalformedMessage("the message has a string that is not UTF-8") from error
     if version >= versions.flexible:
         if frame[body_at : body_at + 1] == EMPTY_TAGS:
             body_at += 1

@@ -96,7 +96,7 @@ class PrimitiveReader:
                 shift += 7
         except IndexError as error:
             raise MalformedMessage("the message ends inside a field") from error
-        raise MalformedMessage("a length of more than five bytes")
+        raise MalformedMessage("the message has a length field of more than five bytes")
 
     def view(self, size: int) -> memoryview:
         """Return the next `size` bytes without a copy."""
@@ -118,14 +118,14 @@ class PrimitiveReader:
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise MalformedMessage("null where a string belongs")
+            raise MalformedMessage("the message has null where a string is required")
         return value
 
     def _text(self, size: int) -> str:
         try:
             return str(self.view(size), "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedMessage("a string that is not UTF-8") from error
+            raise MalformedMessage("the message has a string that is not UTF-8") from error
 
     def nullable_count(self, item_bytes_min: int = 1) -> int | None:
         """Read the length of an array; None for a null array. Raises MalformedMessage if that many
@@ -134,7 +134,9 @@ class PrimitiveReader:
         if count < 0:
             return None
         if count * item_bytes_min > len(self.data) - self.position:
-            raise MalformedMessage("an array that is longer than the message")
+            raise MalformedMessage(
+                "the message has an array that is longer than the message itself"
+            )
         return count
 
     def count(self, item_bytes_min: int = 1) -> int:
@@ -154,7 +156,7 @@ class PrimitiveReader:
         if count == 0:
             return {}
         if count * 2 > len(self.data) - self.position:
-            raise MalformedMessage("more tagged fields than bytes")
+            raise MalformedMessage("the message claims to have more tagged fields than bytes")
         found = {}
         for _ in range(count):
             tag = self.uvarint()

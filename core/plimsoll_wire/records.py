@@ -86,14 +86,14 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
             value &= _64_BITS
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-    raise BadRecords("a number of more than ten bytes")
+    raise BadRecords("a record has a number of more than ten bytes")
 
 
 def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Read like `read_varint`, with the limits of Java's readVarint."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES_MAX:
-        raise BadRecords("a length or an offset of more than five bytes")
+        raise BadRecords("a record has a length or an offset of more than five bytes")
     return value, after
 
 

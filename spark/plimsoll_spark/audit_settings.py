@@ -36,7 +36,7 @@ class Source(_Camel, frozen=True):
     existing_topics: ExistingTopicsSource
     reads: Literal["Disk", "Memory"] = "Disk"
     bytes_per_second: int | None = None
-    """Of all brokers together; None: no limit."""
+    """Bound on the bytes per second that all brokers together send; None: no limit."""
 
 
 class AuditVerify(_Camel, frozen=True):

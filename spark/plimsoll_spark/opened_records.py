@@ -97,9 +97,9 @@ def _plain(data: memoryview, codec: int) -> memoryview:
         stream = pa.CompressedInputStream(pa.py_buffer(data), _STREAMS[codec])
         plain = stream.read(OPENED_BYTES_MAX + 1)
     except (OSError, KeyError, ValueError, struct.error) as error:
-        raise Unopenable(f"the records do not open: {error}") from error
+        raise Unopenable(f"the records cannot be decompressed: {error}") from error
     if len(plain) > OPENED_BYTES_MAX:
-        raise Unopenable(f"the records open to more than {OPENED_BYTES_MAX} bytes")
+        raise Unopenable(f"the records have more than {OPENED_BYTES_MAX} bytes decompressed")
     return memoryview(plain)
 
 

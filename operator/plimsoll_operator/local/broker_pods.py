@@ -136,9 +136,9 @@ class BrokerProcess:
             self.restarts += 1
 
     def _is_final(self, code: int) -> bool:
-        """Return True if a process that exited with `code` would fail again if it were restarted: a
-        bad configuration, another broker's volume, or a port that stays taken. Log it if it is the
-        port."""
+        """Return True if a process that exited with `code` would fail again if it were restarted:
+        because of a bad configuration, another broker's volume, or a port that stays in use. If the
+        port is the reason, log that."""
         taken = self._port_taken() if code > 0 else ""
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:

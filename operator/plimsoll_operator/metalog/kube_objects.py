@@ -4,9 +4,9 @@ consistent lists.
 A request that was answered has the outcome that the answer states. A request without an answer
 (timeout, reset, 5xx) raises `Unanswered`: it may have happened, and may still happen later. Names
 carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
-recreated under the same name never meets the old one's log. Objects have no owner, because the
-metadata describes data on volumes that outlive the LogCluster: its deletion by mistake must not
-remove them. Called by `ring` and `kube_snapshots`.
+recreated under the same name never meets the old one's log. Objects have no owner, because they
+describe data on volumes that outlive the LogCluster: they must survive a mistaken deletion of the
+LogCluster. Called by `ring` and `kube_snapshots`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Api(Protocol):
 
 
 class TransportApi:
-    """`Api` over a transport. `timeout_ms` is the timeout of one small write; reads and large
-    writes get more."""
+    """Implements `Api` with a transport. `timeout_ms`: timeout in milliseconds of one small write;
+    reads and large writes get more."""
 
     def __init__(self, transport: Transport, timeout_ms: int) -> None:
         self._transport = transport

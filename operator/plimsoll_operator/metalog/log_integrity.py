@@ -122,7 +122,7 @@ def assemble(
             return opened
     if (opened := _follow(None, found, last)) is not None:
         return opened
-    raise Gap("no snapshot is followed by a complete chain of batches")
+    raise Gap("the metadata log has no snapshot after which all batches exist")
 
 
 def _follow(

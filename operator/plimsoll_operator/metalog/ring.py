@@ -298,8 +298,8 @@ class Ring:
         return [number for number in known if self.name(number) not in names]
 
     async def make_again(self, number: int) -> None:
-        """Recreate a deleted slot as an emptied one that names its last batch. A snapshot must
-        cover the batch, since its records are not restored."""
+        """Create a deleted slot again. It gets sequence, end offset and nonce of its last batch,
+        but not the records, so a snapshot must cover that batch."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
@@ -325,8 +325,9 @@ class Ring:
                 yield slot.number
 
     async def empty(self, number: int, sequence_max: int) -> None:
-        """Replace the content of a slot, covered by a snapshot, by an emptied one. Does nothing if
-        its batch is above `sequence_max`. One attempt; a failure is harmless."""
+        """Replace the batch in a slot, which a snapshot covers, by only its sequence, end offset
+        and nonce (`Emptied`). Do nothing if its sequence is above `sequence_max`. There is one
+        attempt; a failure is harmless, since the slot then stays full."""
         slot = self._slots[number]
         batch = slot.content
         if not isinstance(batch, Batch) or batch.sequence > sequence_max:

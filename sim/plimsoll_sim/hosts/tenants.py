@@ -82,7 +82,7 @@ class Tenancy:
 
 
 class Tenant(Caller):
-    """A client that logs in with a password. Its process runs `forever`."""
+    """A client that logs in with a password. `forever` is the main coroutine of its process."""
 
     def __init__(self, tenancy: Tenancy, rng: random.Random, witness: RightsWitness) -> None:
         super().__init__(tenancy.user)

@@ -48,7 +48,8 @@ class Block:
 
 
 def parse(text: str) -> list[str | Block]:
-    """Yield paragraphs of prose, unchanged, and blocks."""
+    """Return the parts of a scenario's text in their order: paragraphs of prose, unchanged, and
+    blocks."""
     found: list[str | Block] = []
     paragraph: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
