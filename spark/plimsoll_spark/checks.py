@@ -258,6 +258,7 @@ def findings(
         bin_ms=job.clock.bin_ms,
         examples=tuple(fold.unreadable) or fold.examples,
         unreadable=bool(fold.unreadable),
+        partitions=timeline.by_partition(parts),
     )
 
 

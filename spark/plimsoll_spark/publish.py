@@ -42,6 +42,10 @@ class Publisher(Protocol):
         """Store all texts, replacing those of the same names. Raises `PublishFailed` if that is
         refused, or has not succeeded after `within_s` seconds."""
 
+    def get(self, name: str) -> str | None:
+        """Return the text of this name that another program stored beside them; None if there is
+        none, or it cannot be read now."""
+
 
 class DirectoryPublisher:
     """Publishes each text as a file in a directory."""
@@ -56,6 +60,10 @@ class DirectoryPublisher:
             partial = self._directory / f".{name}.partial"
             partial.write_text(text)
             partial.replace(self._directory / name)
+
+    def get(self, name: str) -> str | None:
+        path = self._directory / name
+        return path.read_text() if path.exists() else None
 
 
 class ConfigMapPublisher:
@@ -83,8 +91,22 @@ class ConfigMapPublisher:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
 
-    def _attempt(self, body: bytes) -> str | None:
-        headers = {"Content-Type": "application/merge-patch+json"}
+    def get(self, name: str) -> str | None:
+        headers, trust = self._access()
+        request = urllib.request.Request(self._url, headers=headers)
+        try:
+            with urllib.request.urlopen(
+                request, timeout=ATTEMPT_TIMEOUT_S, context=trust
+            ) as answer:
+                found = (json.load(answer).get("data") or {}).get(name)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            log.warning("%s could not be read: %s", name, error)
+            return None
+        return None if found is None else str(found)
+
+    def _access(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
+        """Return the headers and the TLS context of a request."""
+        headers: dict[str, str] = {}
         trust = None
         if self._account is not None:
             # Read again each time: the kubelet replaces it during the run.
@@ -92,6 +114,11 @@ class ConfigMapPublisher:
             headers["Authorization"] = f"Bearer {token}"
             if self._url.startswith("https:"):
                 trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        return headers, trust
+
+    def _attempt(self, body: bytes) -> str | None:
+        headers, trust = self._access()
+        headers["Content-Type"] = "application/merge-patch+json"
         request = urllib.request.Request(self._url, body, headers, method="PATCH")
         try:
             with urllib.request.urlopen(request, timeout=ATTEMPT_TIMEOUT_S, context=trust):

@@ -6,11 +6,12 @@ Called by `run`. Stays under `MAX_BYTES`, so that it fits in a ConfigMap beside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
-from plimsoll_spark import svg
+from plimsoll_spark import report_facts, svg
 from plimsoll_spark.settings import Settings
-from plimsoll_spark.svg import Band, Bar, Line, Plot
+from plimsoll_spark.svg import Band, Bar, Line, Mark, Plot
 from plimsoll_spark.values import Counts, Findings, Outcome, Stall
 
 MAX_BYTES = 900_000
@@ -59,6 +60,7 @@ svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-
 .grid { stroke: var(--rule); } .line { fill: none; stroke-width: 1.6; }
 .line.main { stroke: var(--main); } .line.second { stroke: var(--second); }
 .area { fill: var(--main); opacity: .18; } .bar { fill: var(--main); }
+.mark line { stroke: var(--bad); } .mark path { fill: var(--bad); }
 .band { fill: var(--second); opacity: .16; } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
 .key::before { content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; background: var(--main); } .key.second::before { background: var(--second); }
@@ -88,10 +90,13 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
         f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}</p>',
         f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
         f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
+        report_facts.head(outcome),
         _counts(outcome.counts),
     ]
     if findings is not None and findings.pace:
-        parts += [_throughput(findings), _latency(findings), _stalls(findings)]
+        marks = report_facts.fault_marks(outcome.facts, findings.pace[0].start_ms)
+        parts += [_throughput(findings, marks), _latency(findings, marks), _stalls(findings)]
+    parts += report_facts.sections(outcome, findings)
     parts += [_examples(outcome), "</body></html>"]
     page = "\n".join(parts)
     assert len(page.encode()) < MAX_BYTES, "bins, bars and examples are bounded"
@@ -107,7 +112,7 @@ def _counts(counts: Counts) -> str:
     return f'<div class="counts">{"".join(cells)}</div>'
 
 
-def _throughput(findings: Findings) -> str:
+def _throughput(findings: Findings, marks: Sequence[Mark]) -> str:
     start_ms = findings.pace[0].start_ms
     bins = {round((b.start_ms - start_ms) / findings.bin_ms): b.acked for b in findings.pace}
     # A bin without acks is a zero, not a line between its neighbours.
@@ -119,13 +124,14 @@ def _throughput(findings: Findings) -> str:
         seconds=[number * findings.bin_ms / 1000 for number in numbers],
         lines=[Line(name="acks", style="main", values=per_second)],
         bands=_bands(findings, start_ms),
+        marks=marks,
         filled=True,
     )
     about = f'<p class="about">{_bin(findings)}; shaded: some partition got no ack</p>'
     return f"<h2>Throughput (acks per second)</h2>{about}{svg.over_time(plot)}"
 
 
-def _latency(findings: Findings) -> str:
+def _latency(findings: Findings, marks: Sequence[Mark]) -> str:
     start_ms = findings.pace[0].start_ms
     plot = Plot(
         title="Ack latency over time",
@@ -135,6 +141,7 @@ def _latency(findings: Findings) -> str:
             Line(name="p99", style="second", values=[b.p99 for b in findings.pace]),
             Line(name="p50", style="main", values=[b.p50 for b in findings.pace]),
         ],
+        marks=marks,
     )
     whole = findings.latency
     told = (

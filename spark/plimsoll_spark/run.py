@@ -31,6 +31,7 @@ from plimsoll_spark import (
     session,
 )
 from plimsoll_spark.budget import judge_budget
+from plimsoll_spark.facts import DRILL, facts
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
@@ -70,6 +71,7 @@ class Run:
         self._id = f"{settings.name}-{uuid.uuid4().hex}"
         self._started_s = time.time()
         self._counts = Counts()
+        self._topic_id: str | None = None
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
@@ -87,6 +89,7 @@ class Run:
         try:
             partitions = client.partitions(TOPIC_WITHIN_S)
             topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
+            self._topic_id = topic_id
             before = client.ranges(partitions, TOPIC_WITHIN_S)
             self._refuse_foreign(before)
             spark = session.build(
@@ -274,6 +277,7 @@ class Run:
             counts=findings.counts,
             timing=self._timing,
             examples=findings.examples,
+            facts=facts(self._settings, findings, self._topic_id, self._publisher.get(DRILL)),
         )
         self._publish(outcome, "Completed", findings)
         return outcome

@@ -16,6 +16,7 @@ import msgspec
 
 from plimsoll_spark.pacing import Pace, seconds
 from plimsoll_spark.records import HEADER_BYTES
+from plimsoll_spark.values import Previous
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
@@ -172,6 +173,8 @@ class Settings(_Camel, frozen=True):
     budget: Budget = msgspec.field(default_factory=Budget)
     report: Report = msgspec.field(default_factory=Report)
     runner: Runner = msgspec.field(default_factory=Runner)
+    previous: Previous | None = None
+    """The last run of the same schedule, for the report."""
     allow_existing: bool = False
     deadline_seconds: int = 3600
     login: Path | None = None

@@ -37,6 +37,14 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment, in seconds since the start, with its tooltip."""
+
+    at_s: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """A plot over time. `seconds`: the times of all lines' values; `filled`: True to fill the area
     below the lines."""
@@ -46,6 +54,7 @@ class Plot:
     seconds: Sequence[float]
     lines: Sequence[Line]
     bands: Sequence[Band] = ()
+    marks: Sequence[Mark] = ()
     filled: bool = False
 
 
@@ -61,6 +70,7 @@ class Bar:
 def over_time(plot: Plot) -> str:
     """Return the plot as SVG text."""
     last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), 1e-3])
+    last_s = max([last_s, *(mark.at_s for mark in plot.marks)])
     top = nice_ceiling(max((v for line in plot.lines for v in line.values), default=0.0))
 
     def x(second: float) -> float:
@@ -75,6 +85,12 @@ def over_time(plot: Plot) -> str:
         parts.append(
             f'<rect class="band" x="{x(band.begin_s):.1f}" y="{TOP}" width="{width:.1f}" '
             f'height="{INNER_HEIGHT}"><title>{escape(band.title)}</title></rect>'
+        )
+    for mark in plot.marks:
+        at = f"{x(mark.at_s):.1f}"
+        parts.append(
+            f'<g class="mark"><line x1="{at}" x2="{at}" y1="{TOP}" y2="{TOP + INNER_HEIGHT}"/>'
+            f'<path d="M{at} {TOP + 7} l-5 -8 h10 z"/><title>{escape(mark.title)}</title></g>'
         )
     for line in plot.lines:
         points = " ".join(

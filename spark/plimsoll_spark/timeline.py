@@ -18,7 +18,7 @@ import numpy as np
 
 from plimsoll_spark.arrays import Bools, Floats, Ints
 from plimsoll_spark.ledger import LedgerRows
-from plimsoll_spark.values import Bin, Latency, Stall
+from plimsoll_spark.values import Bin, Latency, PartitionPace, Stall
 
 UNITS_A_MS = 10
 BUCKETS_A_DECADE = 232  # 1.01 ** 232 is about 10
@@ -128,6 +128,25 @@ def joined(parts: Sequence[Timeline], clock: Clock) -> tuple[Latency, tuple[Bin,
     p50, p90, p99, p999 = (_quantile(buckets, share, worst) for share in (0.5, 0.9, 0.99, 0.999))
     whole = Latency(p50=p50, p90=p90, p99=p99, p999=p999, worst=round(worst, 2))
     return whole, tuple(_bins(parts, clock))
+
+
+def by_partition(parts: Sequence[Timeline]) -> tuple[PartitionPace, ...]:
+    """Return the acks of each partition that has records, sorted by partition."""
+    found = []
+    for part in parts:
+        if part.stall is None:
+            continue
+        buckets = np.frombuffer(part.buckets, np.int64)
+        acked = int(buckets.sum())
+        found.append(
+            PartitionPace(
+                partition=part.stall.partition,
+                acked=acked,
+                p99=_quantile(buckets, 0.99, part.worst) if acked else 0.0,
+                longest_stall=part.stall.milliseconds,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.partition))
 
 
 def _bins(parts: Sequence[Timeline], clock: Clock) -> list[Bin]:

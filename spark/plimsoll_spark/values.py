@@ -100,6 +100,52 @@ class Audited(_Camel, frozen=True):
     bytes: int = 0
 
 
+class PartitionPace(_Camel, frozen=True):
+    """The acks of one partition; times in milliseconds."""
+
+    partition: int
+    acked: int
+    p99: float
+    longest_stall: float
+
+
+class FaultMark(_Camel, frozen=True):
+    """A fault of the run's drill. `at_ms`: in milliseconds since 1970; `result`: Injected, or
+    another; `message`: what was done, or why not."""
+
+    fault: str
+    at_ms: float
+    result: str
+    message: str
+
+
+class Previous(_Camel, frozen=True):
+    """Figures of an earlier run of the same schedule; None: unknown."""
+
+    name: str
+    verdict: str = ""
+    records_per_second: float | None = None
+    p99_milliseconds: float | None = None
+    longest_stall_milliseconds: float | None = None
+    lost: int | None = None
+
+
+class Facts(_Camel, frozen=True):
+    """What the report says about a run besides its findings. `versions`: by name; `partitions`: the
+    ones with the longest stalls, and how many others are left out; `before`: the last run of the
+    schedule, None if there is none."""
+
+    checks: tuple[str, ...]
+    versions: dict[str, str]
+    bootstrap: str
+    topic_id: str | None
+    megabytes_per_second: float | None
+    partitions: tuple[PartitionPace, ...]
+    partitions_left_out: int
+    faults: tuple[FaultMark, ...]
+    before: Previous | None
+
+
 class Findings(_Camel, frozen=True):
     """The results of all checks of a run. `pace`: acks by time, in bins of `bin_ms`."""
 
@@ -112,6 +158,7 @@ class Findings(_Camel, frozen=True):
     unreadable: bool = False
     """True if the log holds batches that no consumer can read, at the offsets in `examples`. The
     counts then prove nothing."""
+    partitions: tuple[PartitionPace, ...] = ()
 
     @property
     def records_per_second(self) -> float | None:
@@ -141,4 +188,5 @@ class Outcome(_Camel, frozen=True):
     counts: Counts
     timing: Timing
     examples: tuple[Example, ...] = ()
+    facts: Facts | None = None
     audited: Audited | None = None

@@ -1,5 +1,6 @@
 """A Verification that is applied to a local cluster runs there as it runs in Kubernetes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,10 @@ def test_drill_injects_every_fault_once(
         assert judged["verdict"] == "Passed" or (
             judged["conditions"][0]["reason"] == "TooFewAcked"
         ), judged
+        report = get(cluster, "/api/v1/namespaces/default/configmaps/proof-report")["data"]
+        told = json.loads(report["verdict.json"])["facts"]["faults"]
+        assert [one["fault"] for one in told] == FAULTS
+        assert report["report.html"].count('<g class="mark">') == 2 * len(FAULTS)
         moved = f"{OURS}/reassignments/proof-drill-3"
         wait_for(
             "the partition has moved",

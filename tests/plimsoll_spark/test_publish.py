@@ -41,6 +41,15 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, self.headers["Authorization"], {}))
+        answer = json.dumps({"data": {"drill.json": "{}"}}).encode()
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
     def log_message(self, *_: object) -> None:
         """Quiet."""
 
@@ -114,3 +123,20 @@ def test_directory_takes_the_same_files(tmp_path: Path) -> None:
     directory = tmp_path / "report"
     DirectoryPublisher(directory).put({"verdict.json": "{}", "report.html": "<p>"}, within_s=1)
     assert sorted(p.name for p in directory.iterdir()) == ["report.html", "verdict.json"]
+
+
+def test_text_of_the_operator_is_read(api: ApiServer, account: Path) -> None:
+    server = f"http://127.0.0.1:{api.server_port}"
+    publisher = ConfigMapPublisher("kafka", "x-report", server=server, account=account)
+    assert publisher.get("drill.json") == "{}"
+    assert api.seen[0][:2] == ("/api/v1/namespaces/kafka/configmaps/x-report", "Bearer first")
+    assert publisher.get("other") is None
+    api.statuses = [503]
+    assert publisher.get("drill.json") is None
+
+
+def test_text_in_a_directory_is_read(tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(tmp_path)
+    assert publisher.get("drill.json") is None
+    (tmp_path / "drill.json").write_text("{}")
+    assert publisher.get("drill.json") == "{}"

@@ -93,6 +93,8 @@ class SparkDriver:
     """Random text, the secret of the RPC between driver and executors."""
     output: str = ""
     """Where a user finds the driver's log output; `{job}` stands for the name of its Job."""
+    previous: Manifest | None = None
+    """The row of the schedule's last run; None: there is none."""
 
     @property
     def name(self) -> str:
@@ -237,6 +239,8 @@ def config(driver: SparkDriver) -> Manifest:
         **({"budget": msgspec.to_builtins(spec.budget)} if spec.budget else {}),
         "report": {"configMap": driver.report, "namespace": namespace},
     }
+    if driver.previous is not None:
+        content["previous"] = driver.previous
     if spec.user is not None:
         content["user"] = spec.user
     files = {}

@@ -112,6 +112,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         set_user=term.options.set_user,
         api_server_ports=term.options.api_server_ports,
         output=term.options.driver_output,
+        previous=_previous(term, verification),
         rpc_secret=os.urandom(RPC_SECRET_BYTES).hex(),
     )
     due_ms: int | None = None
@@ -160,6 +161,16 @@ def _user(term: Term, verification: Verification) -> User | None:
     name = verification.spec.user
     found = None if name is None else term.objects.users.get((verification.key[0], name))
     return found if found is not None and found.cluster_key == term.key else None
+
+
+def _previous(term: Term, verification: Verification) -> Manifest | None:
+    """Return the newest row of the schedule that made the Verification; None if there is none."""
+    schedule = verification.metadata.labels.get(labels.SCHEDULE)
+    if schedule is None:
+        return None
+    shown = term.objects.verification_schedules.choices((verification.key[0], schedule))
+    rows = shown.get("runs") or [None]
+    return rows[0] if isinstance(rows[0], dict) else None
 
 
 def _port(term: Term, bootstrap: Bootstrap) -> int:

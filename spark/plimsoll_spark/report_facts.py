@@ -1,0 +1,108 @@
+"""Renders the sections of a report about its facts: faults, the run before, partitions, versions.
+Called by `report`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from plimsoll_spark.svg import Mark
+from plimsoll_spark.values import Facts, Findings, Outcome
+
+
+def fault_marks(facts: Facts | None, start_ms: float) -> list[Mark]:
+    """Return the marks of injected faults for a plot that begins at `start_ms`."""
+    return [
+        Mark(at_s=(one.at_ms - start_ms) / 1000, title=f"{one.fault}: {one.message}")
+        for one in (facts.faults if facts is not None else ())
+        if one.result == "Injected" and one.at_ms >= start_ms
+    ]
+
+
+def head(outcome: Outcome) -> str:
+    """Return the lines below the verdict: what was checked, with what, and where."""
+    facts = outcome.facts
+    if facts is None:
+        return ""
+    told = [f"checks: {', '.join(facts.checks)}"]
+    if facts.megabytes_per_second is not None:
+        rate = outcome.timing.records_per_second
+        told.append(f"{_number(rate)} acks and {facts.megabytes_per_second:,g} MB a second")
+    told.append(f"brokers at {facts.bootstrap}")
+    if facts.topic_id:
+        told.append(f"topic id {facts.topic_id}")
+    told += [f"{name} {number}" for name, number in sorted(facts.versions.items())]
+    return f'<p class="about">{escape(" · ".join(told))}</p>'
+
+
+def sections(outcome: Outcome, findings: Findings | None) -> Iterable[str]:
+    """Yield the sections that follow the plots. `findings`: None if there are no plots."""
+    facts = outcome.facts
+    if facts is None:
+        return
+    start_ms = findings.pace[0].start_ms if findings is not None and findings.pace else None
+    yield _faults(facts, start_ms)
+    yield _before(outcome, facts)
+    yield _partitions(facts)
+
+
+def _faults(facts: Facts, start_ms: float | None) -> str:
+    rows = [
+        (
+            "" if start_ms is None else f"{(one.at_ms - start_ms) / 1000:,.1f} s",
+            datetime.fromtimestamp(one.at_ms / 1000, UTC).strftime("%H:%M:%S UTC"),
+            one.fault,
+            one.result,
+            one.message,
+        )
+        for one in facts.faults
+    ]
+    return _table("Faults of the drill", ("after", "at", "fault", "result", "what"), rows)
+
+
+def _before(outcome: Outcome, facts: Facts) -> str:
+    before = facts.before
+    if before is None:
+        return ""
+    timing, latency = outcome.timing, outcome.timing.ack_milliseconds
+    figures = (
+        ("acks a second", before.records_per_second, timing.records_per_second),
+        ("p99 (ms)", before.p99_milliseconds, latency.p99 if latency is not None else None),
+        (
+            "longest stall (ms)",
+            before.longest_stall_milliseconds,
+            timing.longest_stall_milliseconds,
+        ),
+        ("lost", before.lost, outcome.counts.lost),
+    )
+    rows = [("verdict", before.verdict, outcome.verdict, "")]
+    rows += [(name, _number(old), _number(new), _change(old, new)) for name, old, new in figures]
+    return _table(f"Compared with {before.name}", ("", "then", "now", "change"), rows)
+
+
+def _partitions(facts: Facts) -> str:
+    rows = [
+        (str(one.partition), f"{one.acked:,}", f"{one.p99:,g}", f"{one.longest_stall:,g}")
+        for one in facts.partitions
+    ]
+    left = facts.partitions_left_out
+    title = "Partitions" + (f" ({left:,} with shorter stalls are left out)" if left else "")
+    return _table(title, ("partition", "acked", "p99 (ms)", "longest stall (ms)"), rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,g}"
+
+
+def _change(old: float | None, new: float | None) -> str:
+    return "" if not old or new is None else f"{100 * (new / old - 1):+.1f} %"
+
+
+def _table(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a section with a table, "" without rows."""
+    if not rows:
+        return ""
+    head_row = "".join(f"<th>{escape(one)}</th>" for one in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in rows)
+    return f"<h2>{escape(title)}</h2><table><tr>{head_row}</tr>{body}</table>"
