@@ -37,6 +37,8 @@ class Drive:
     producers: int
     stop_at_s: float
     work: Path
+    first_producer: int = 0
+    """The number of the first producer: steps of a search have producers of their own."""
 
     @property
     def ledger(self) -> Path:
@@ -52,7 +54,7 @@ class Drive:
 def run_drive(spark: SparkSession, drive: Drive) -> None:
     """Run all producers. Return when the outcome of every record is in the ledger."""
     drive.progress.mkdir(parents=True, exist_ok=True)
-    drive.ledger.mkdir()
+    drive.ledger.mkdir(exist_ok=True)
     plans = plan(drive)
     # One task per producer, all at once: the session has a core for each.
     spark.sparkContext.parallelize(plans, len(plans)).foreach(write_ledger)
@@ -76,7 +78,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
         Plan(
             run=drive.run,
             topic=settings.topic,
-            producer=number,
+            producer=drive.first_producer + number,
             records=share + (1 if number < rest else 0),
             record_bytes=produce.record_bytes,
             pace=None if pace is None else pace.shared(drive.producers),
@@ -85,7 +87,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             | librdkafka(settings.login),
             message_timeout_s=MESSAGE_TIMEOUT_S,
             stop_at_s=drive.stop_at_s,
-            progress=drive.progress / f"{number}.json",
+            progress=drive.progress / f"{drive.first_producer + number}.json",
             ledger=drive.ledger,
         )
         for number in range(drive.producers)

@@ -9,7 +9,7 @@ all other records. A check of a range of offsets reads the row groups that can h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,12 +143,15 @@ def _runs(values: Ints) -> Iterable[tuple[int, int]]:
         yield from zip([0, *edges], [*edges, len(values)], strict=True)
 
 
-def index(directory: Path) -> LedgerIndex:
-    """Return the index of all complete files in a ledger's directory."""
+def index(directory: Path, only: Collection[int] | None = None) -> LedgerIndex:
+    """Return the index of all complete files in a ledger's directory. `only`: the producers of
+    which the files are included; None: all."""
     groups: list[RowGroup] = []
     outcomes: Counter[str] = Counter()
     producers: set[int] = set()
     for path in sorted(directory.glob("[!_]*.parquet")):
+        if only is not None and int(path.name.split("-")[1]) not in only:
+            continue
         file = pq.ParquetFile(path)
         groups += (_group(file, path, number) for number in range(file.num_row_groups))
         columns = file.read(["outcome", "producer"])

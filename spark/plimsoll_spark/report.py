@@ -76,7 +76,7 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
     speed = f"{rate:,} a second" if rate else "as fast as possible"
     if produce.load is not None:
         steps = [f"{one.for_} at {one.records_per_second:,}" for one in produce.load.profile]
-        speed = f"{', '.join(steps)} a second"
+        speed = f"{', '.join(steps)} a second" if steps else "a search for the highest rate"
     about = (
         f"topic {settings.topic} · {produce.total:,} records of {produce.record_bytes:,} bytes"
         f" · {speed} · {produce.keys:,} keys"

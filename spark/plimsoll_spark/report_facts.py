@@ -42,9 +42,29 @@ def sections(outcome: Outcome, findings: Findings | None) -> Iterable[str]:
     if facts is None:
         return
     start_ms = findings.pace[0].start_ms if findings is not None and findings.pace else None
+    yield _capacity(facts)
     yield _faults(facts, start_ms)
     yield _before(outcome, facts)
     yield _partitions(facts)
+
+
+def _capacity(facts: Facts) -> str:
+    found = facts.capacity
+    if found is None:
+        return ""
+    rows = [
+        (
+            f"{one.records_per_second:,}",
+            _number(one.p99_milliseconds),
+            "held" if one.held else "starved" if one.starved else "failed",
+        )
+        for one in found.steps
+    ]
+    title = (
+        f"Highest rate with a p99 of at most {found.limit_milliseconds:g} ms: "
+        f"{found.records_per_second:,} records a second (bound: {found.bound})"
+    )
+    return _table(title, ("records a second", "p99 (ms)", "result"), rows)
 
 
 def _faults(facts: Facts, start_ms: float | None) -> str:

@@ -31,6 +31,7 @@ from plimsoll_spark import (
     session,
 )
 from plimsoll_spark.budget import judge_budget
+from plimsoll_spark.capacity import search_rate
 from plimsoll_spark.facts import DRILL, facts
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.login import librdkafka
@@ -38,7 +39,7 @@ from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.values import Counts, Findings, Outcome, Progress, Timing
+from plimsoll_spark.values import Capacity, Counts, Findings, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
 PROGRESS_EVERY_S = 2.0
@@ -72,6 +73,7 @@ class Run:
         self._started_s = time.time()
         self._counts = Counts()
         self._topic_id: str | None = None
+        self._capacity: Capacity | None = None
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
@@ -159,19 +161,26 @@ class Run:
         planned = drive.Drive(
             run=self._id,
             settings=settings,
-            producers=min(cores, settings.produce.total),
+            producers=min(cores, settings.produce.total or cores),
             stop_at_s=stop_at_s,
             work=self._work,
         )
 
         run_drive = executor_drive.run_drive if settings.runner.executors else drive.run_drive
+        wish = None if settings.produce.load is None else settings.produce.load.find_max_rate
+
+        def write() -> None:
+            if wish is None:
+                run_drive(spark, planned)
+            else:
+                self._capacity = search_rate(spark, planned, wish)
 
         def tell() -> None:
             counts, _ = drive.progress(planned)
             self._counts = msgspec.structs.replace(self._counts, **counts)
             self._progress("Producing")
 
-        self._watch(spark, lambda: run_drive(spark, planned), tell, self._deadline_s)
+        self._watch(spark, write, tell, self._deadline_s)
         tell()
         return planned
 
@@ -277,7 +286,10 @@ class Run:
             counts=findings.counts,
             timing=self._timing,
             examples=findings.examples,
-            facts=facts(self._settings, findings, self._topic_id, self._publisher.get(DRILL)),
+            facts=msgspec.structs.replace(
+                facts(self._settings, findings, self._topic_id, self._publisher.get(DRILL)),
+                capacity=self._capacity,
+            ),
         )
         self._publish(outcome, "Completed", findings)
         return outcome

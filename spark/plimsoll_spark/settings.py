@@ -61,10 +61,20 @@ class LoadStep(_Camel, frozen=True):
     records_per_second: int
 
 
-class Load(_Camel, frozen=True):
-    """A load that changes: its steps, one after the other."""
+class FindMaxRate(_Camel, frozen=True):
+    """A search for the highest rate, in records per second, with this p99 of acks."""
 
-    profile: tuple[LoadStep, ...]
+    p99_milliseconds: float
+    from_: int = msgspec.field(name="from", default=1_000)
+    to: int = 1_000_000
+    step_seconds: int = 10
+
+
+class Load(_Camel, frozen=True):
+    """A load that changes: either steps, one after the other, or a search."""
+
+    profile: tuple[LoadStep, ...] = ()
+    find_max_rate: FindMaxRate | None = None
 
 
 class Produce(_Camel, frozen=True):
@@ -88,7 +98,7 @@ class Produce(_Camel, frozen=True):
     def pace(self) -> Pace | None:
         """Return the rate over time; None: as fast as possible. Raises ValueError for a profile
         with an invalid duration."""
-        if self.load is not None:
+        if self.load is not None and self.load.profile:
             return Pace(
                 tuple((seconds(one.for_), one.records_per_second) for one in self.load.profile)
             )
@@ -96,7 +106,8 @@ class Produce(_Camel, frozen=True):
 
     @property
     def total(self) -> int:
-        """Return the number of records: the stated one, or that of the profile."""
+        """Return the number of records: the stated one, or that of the profile; 0 for a search,
+        which has no number of its own."""
         if self.load is None:
             return self.records
         return sum(seconds(one.for_) * one.records_per_second for one in self.load.profile)
@@ -218,6 +229,10 @@ def check(settings: Settings) -> None:
             "set either produce.records (at least 1) or produce.load",
         ),
         (
+            bool(produce.load and produce.load.find_max_rate and settings.runner.executors),
+            "produce.load.findMaxRate needs runner.executors 0",
+        ),
+        (
             produce.load is not None and produce.records_per_second is not None,
             "produce.load states the rate; leave recordsPerSecond out",
         ),
@@ -248,6 +263,17 @@ def _check_load(produce: Produce) -> None:
         total = produce.total
     except ValueError as error:
         raise Refusal(Refused.INVALID_SPEC, f"produce.load.profile: {error}") from error
+    if bool(produce.load.profile) == (produce.load.find_max_rate is not None):
+        sentence = "produce.load has either profile or findMaxRate"
+        raise Refusal(Refused.INVALID_SPEC, sentence)
+    wish = produce.load.find_max_rate
+    if wish is not None:
+        if not (
+            1 <= wish.from_ <= wish.to and wish.step_seconds >= 1 and wish.p99_milliseconds > 0
+        ):
+            sentence = "produce.load.findMaxRate needs 1 <= from <= to, and positive limits"
+            raise Refusal(Refused.INVALID_SPEC, sentence)
+        return
     rates = [one.records_per_second for one in produce.load.profile]
     if total < 1 or min(rates) < 0:
         sentence = "produce.load.profile needs a step with a rate, and no rate below 0"

@@ -130,6 +130,28 @@ class Previous(_Camel, frozen=True):
     lost: int | None = None
 
 
+class RateStep(_Camel, frozen=True):
+    """One step of a search for the highest rate. `held`: the limit was kept; `starved`: producers
+    themselves did not run for a part of it."""
+
+    records_per_second: int
+    p99_milliseconds: float | None
+    acked: int
+    held: bool
+    starved: bool
+
+
+class Capacity(_Camel, frozen=True):
+    """The highest rate that held, 0 if none did. `bound`: what keeps it from being higher: the Log,
+    the Driver, or the Range that was to be searched."""
+
+    records_per_second: int
+    p99_milliseconds: float | None
+    limit_milliseconds: float
+    bound: str
+    steps: tuple[RateStep, ...]
+
+
 class Facts(_Camel, frozen=True):
     """What the report says about a run besides its findings. `versions`: by name; `partitions`: the
     ones with the longest stalls, and how many others are left out; `before`: the last run of the
@@ -144,6 +166,7 @@ class Facts(_Camel, frozen=True):
     partitions_left_out: int
     faults: tuple[FaultMark, ...]
     before: Previous | None
+    capacity: Capacity | None = None
 
 
 class Findings(_Camel, frozen=True):

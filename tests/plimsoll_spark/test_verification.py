@@ -126,6 +126,31 @@ def test_budget_that_no_log_keeps_is_violated(
     assert "2s at 200, 2s at 600 a second" in (job.report / "report.html").read_text()
 
 
+def test_search_finds_a_rate_and_verifies_every_step(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    cluster.create_topic("searched", 2)
+    cluster.wait_isr("searched", 3)
+    wish = {"p99Milliseconds": 1_000, "from": 100, "to": 200, "stepSeconds": 2}
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="searched",
+        bootstrap=cluster.bootstrap,
+        topic="searched",
+        produce={"load": {"findMaxRate": wish}, "recordBytes": 64},
+    ) as job:
+        assert job.end() == 0, job.log.read_text()[-3000:]
+    verdict = job.read("verdict.json")
+    assert verdict["verdict"] == "Passed", verdict
+    found = verdict["facts"]["capacity"]
+    assert found["steps"][0]["recordsPerSecond"] == 100
+    assert verdict["counts"]["sent"] == sum(2 * s["recordsPerSecond"] for s in found["steps"])
+    # A machine without processors may keep neither rate.
+    assert 0 <= found["recordsPerSecond"] <= 200
+    assert "Highest rate with a p99" in (job.report / "report.html").read_text()
+
+
 def test_topic_with_records_of_others_is_refused(
     cluster: LocalCluster, spark_jars: Path, tmp_path: Path
 ) -> None:

@@ -394,6 +394,17 @@ VERIFICATION = Kind(
         ),
         (
             "!has(self.produce) || !has(self.produce.load) || "
+            "has(self.produce.load.profile) != has(self.produce.load.findMaxRate)",
+            "produce.load has either profile or findMaxRate.",
+        ),
+        (
+            "!has(self.produce) || !has(self.produce.load) || "
+            "!has(self.produce.load.findMaxRate) || "
+            "!has(self.runner) || !has(self.runner.executors) || self.runner.executors == 0",
+            "produce.load.findMaxRate needs runner.executors 0.",
+        ),
+        (
+            "!has(self.produce) || !has(self.produce.load) || !has(self.produce.load.profile) || "
             "self.produce.load.profile.exists(s, s.recordsPerSecond > 0)",
             "produce.load.profile needs a step with recordsPerSecond above 0.",
         ),

@@ -24,7 +24,7 @@ from plimsoll_operator.api.meta import (
     TopicName,
     described,
 )
-from plimsoll_operator.api.workload import Budget, Load, profile_records
+from plimsoll_operator.api.workload import Budget, Capacity, Load, profile_records
 
 Check = Literal[
     "NoLoss", "NoDuplicate", "Order", "NoGap", "ReplicasEqual", "Readable", "EpochsOrdered"
@@ -230,6 +230,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     drill: Annotated[tuple[DrillMark, ...], Meta(max_length=20)] = ()
     audited: Audited | None = None
+    capacity: Capacity | None = None
     conditions: Conditions = ()
 
 

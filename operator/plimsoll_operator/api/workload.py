@@ -10,7 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api.durations import Duration, seconds
-from plimsoll_operator.api.meta import Api, described
+from plimsoll_operator.api.meta import Api, Short, described
+
+SEARCH_STEPS_MAX, STEP_SECONDS_DEFAULT = 12, 10
+"""Of the driver (`plimsoll_spark.capacity`)."""
 
 
 class LoadStep(Api, frozen=True, kw_only=True):
@@ -20,13 +23,41 @@ class LoadStep(Api, frozen=True, kw_only=True):
     records_per_second: Annotated[int, Meta(ge=0, le=10_000_000)]
 
 
+class FindMaxRate(Api, frozen=True, kw_only=True):
+    """A search for the highest rate: it doubles until the limit is exceeded, then halves the
+    interval; at most 12 steps. Not with runner.executors."""
+
+    p99_milliseconds: Annotated[int, Meta(ge=1, le=86_400_000)]
+    from_: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        described("Records per second of the first step; default 1000."),
+    ] = msgspec.field(name="from", default=None)
+    to: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        described("Highest rate to try; default 1000000."),
+    ] = None
+    step_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=3_600)] | None, described("Length of a step; default 10.")
+    ] = None
+
+
 class Load(Api, frozen=True, kw_only=True):
-    """A load that changes over time."""
+    """A load that changes over time: either a profile or a search."""
 
     profile: Annotated[
-        tuple[LoadStep, ...],
-        Meta(min_length=1, max_length=50, description="Steps, one after the other."),
-    ]
+        Annotated[tuple[LoadStep, ...], Meta(min_length=1, max_length=50)] | None,
+        described("Steps, one after the other."),
+    ] = None
+    find_max_rate: FindMaxRate | None = None
+
+
+class Capacity(Api, frozen=True, kw_only=True):
+    """The highest rate that kept the limit, 0 if none did. bound: what keeps it from being higher:
+    the Log, the Driver, or the Range of the search."""
+
+    records_per_second: Annotated[int, Meta(ge=0)] = 0
+    p99_milliseconds: float | None = None
+    bound: Short = ""
 
 
 class Budget(Api, frozen=True, kw_only=True):
@@ -47,8 +78,13 @@ class Budget(Api, frozen=True, kw_only=True):
 
 
 def profile_seconds(load: Load) -> int:
-    return sum(seconds(one.for_) for one in load.profile)
+    """Return how long the load takes, in seconds."""
+    wish = load.find_max_rate
+    if wish is not None:
+        return SEARCH_STEPS_MAX * (wish.step_seconds or STEP_SECONDS_DEFAULT)
+    return sum(seconds(one.for_) for one in load.profile or ())
 
 
 def profile_records(load: Load) -> int:
-    return sum(seconds(one.for_) * one.records_per_second for one in load.profile)
+    """Return the number of records of a profile; 0 for a search."""
+    return sum(seconds(one.for_) * one.records_per_second for one in load.profile or ())

@@ -89,12 +89,10 @@ class SparkDriver:
     """For an audit: topics that are compacted no more; their logs may have gaps."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
-    rpc_secret: str = ""
-    """Random text, the secret of the RPC between driver and executors."""
+    rpc_secret: str = ""  # random text, the secret of the RPC between driver and executors
     output: str = ""
     """Where a user finds the driver's log output; `{job}` stands for the name of its Job."""
-    previous: Manifest | None = None
-    """The row of the schedule's last run; None: there is none."""
+    previous: Manifest | None = None  # the row of the schedule's last run, if any
 
     @property
     def name(self) -> str:

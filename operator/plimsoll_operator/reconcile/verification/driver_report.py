@@ -24,6 +24,7 @@ from plimsoll_operator.api.verification import (
     Timing,
     VerificationStatus,
 )
+from plimsoll_operator.api.workload import Capacity
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.manifests.verification import SparkDriver
 
@@ -115,12 +116,19 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
         timing=_timing(content.get("timing")),
         evidence=Evidence(report_config_map=name, examples=_examples(content.get("examples"))),
         audited=_convert(content["audited"], Audited) if content.get("audited") else None,
+        capacity=_capacity(content.get("facts")),
         conditions=final(
             "Complete" if verdict == "Passed" else "Failed",
             _reason(content.get("reason"), verdict),
             _sentence(message) if isinstance(message, str) and message else "",
         ),
     )
+
+
+def _capacity(facts: object) -> Capacity | None:
+    """Return the result of a search for the highest rate, None if there is none."""
+    found = facts.get("capacity") if isinstance(facts, dict) else None
+    return None if found is None else _convert(found, Capacity)
 
 
 def _sentence(message: str) -> str:
