@@ -74,7 +74,17 @@ MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll
 # Tests with namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
 # Tests that leave the release and the operator's pods as they are: each may run beside any other.
-USING = e2e("demo", "operator", "cli", "mishaps", "racks", "admission", "tokens", "dead_replica")
+USING = e2e(
+    "demo",
+    "operator",
+    "cli",
+    "mishaps",
+    "racks",
+    "admission",
+    "tokens",
+    "dead_replica",
+    "executors",
+)
 # Tests that kill or restart operators in turn, and tolerate it when another test does.
 KILLING = e2e("operations", "inside", "listeners")
 TIERS = (

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from plimsoll_spark.publish import ACCOUNT, api_server
-from plimsoll_spark.settings import Pods, Refusal, Refused, Runner
+from plimsoll_spark.settings import Pods, Refusal, Refused, Runner, Settings
 
 WITHIN_S = 120.0
 LOOK_S = 0.25
@@ -42,9 +42,11 @@ def refuse_pods(name: str, runner: Runner) -> None:
             raise Refusal(Refused.EXECUTORS_REFUSED, sentence)
 
 
-def wait(spark: SparkSession, name: str, runner: Runner, within_s: float = WITHIN_S) -> None:
-    """Return when all executors have registered with the driver. Raises `Refusal` after `within_s`
-    seconds. Does nothing without executors."""
+def wait(spark: SparkSession, settings: Settings) -> None:
+    """Return when all executors have registered with the driver. Raises `Refusal` after `WITHIN_S`,
+    or a quarter of the run's deadline. Does nothing without executors."""
+    name, runner = settings.name, settings.runner
+    within_s = min(WITHIN_S, settings.deadline_seconds / 4)
     began_s = time.monotonic()
     while (there := registered(spark)) < runner.executors:
         if time.monotonic() - began_s >= within_s:

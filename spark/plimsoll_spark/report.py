@@ -34,6 +34,7 @@ _LABELS = (
     ("misplaced", "at another offset"),
     ("expired", "removed by retention"),
     ("foreign", "written by others"),
+    ("unreported", "of executors that were lost"),
 )
 
 STYLE = """

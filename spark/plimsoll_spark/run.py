@@ -101,7 +101,7 @@ class Run:
                 runner=runner,
             )
             try:
-                executor_start.wait(spark, settings.name, runner)
+                executor_start.wait(spark, settings)
                 with self._isr_watch(client) as isr:
                     planned = self._drive(spark, cores)
                     findings = self._verify(spark, planned, client, before, cores)

@@ -108,13 +108,13 @@ def build(
         }  # fmt: skip
     elif runner.pods is None:
         sizes = f"{runner.executors},{runner.cores},{runner.heap_megabytes}"
-        master, more = f"local-cluster[{sizes}]", _loopback() | _processes(runner)
+        master, more = f"local-cluster[{sizes}]", _loopback() | process_options(runner)
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {_secret(work)} pyspark-shell"
         # A worker of `local-cluster` finds Spark's jars by the first, and listens at the others.
-        os.environ["SPARK_HOME"] = str(spark_home())
+        os.environ["SPARK_HOME"] = str(_linked_home(work))
         os.environ["SPARK_LOCAL_IP"] = os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
     else:
-        master, more = f"k8s://{api_server()}", _pods(name, runner, runner.pods)
+        master, more = f"k8s://{api_server()}", pod_options(name, runner, runner.pods)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (options | more).items():
         builder = builder.config(key, value)
@@ -155,6 +155,16 @@ def _secret(work: Path) -> Path:
     return path
 
 
+def _linked_home(work: Path) -> Path:
+    """Return a folder that looks like Spark's: a worker writes beside the jars, and the installed
+    package is to stay as it is."""
+    linked = work / "spark-home"
+    linked.mkdir()
+    for one in spark_home().iterdir():
+        (linked / one.name).symlink_to(one)
+    return linked
+
+
 def _with_executors(runner: Runner) -> dict[str, str]:
     return {
         # A task that is lost with its executor runs again, as another producer.
@@ -171,14 +181,15 @@ def _with_executors(runner: Runner) -> dict[str, str]:
     }
 
 
-def _processes(runner: Runner) -> dict[str, str]:
+def process_options(runner: Runner) -> dict[str, str]:
+    """Return the options by which executors are processes of this machine."""
     return _with_executors(runner) | {"spark.worker.ui.port": "0"}
 
 
-def _pods(name: str, runner: Runner, pods: Pods) -> dict[str, str]:
-    """Return the options by which Spark makes pods. It reads the API server's certificate and token
-    from the pod's ServiceAccount. Its rights are on pods alone, so whatever else Spark would make
-    is disabled."""
+def pod_options(name: str, runner: Runner, pods: Pods) -> dict[str, str]:
+    """Return the options by which Spark makes pods. Spark reads the API server's certificate and
+    token from the pod's ServiceAccount. Its rights are on pods alone, so whatever else Spark would
+    make is disabled."""
     address = bracketed(os.environ[POD_IP_VARIABLE])
     options = _with_executors(runner) | {
         "spark.driver.host": address,

@@ -184,6 +184,14 @@ def test_only_paths_below_mounts_are_mapped() -> None:
     ]  # fmt: skip
 
 
+def test_executors_of_local_drivers_are_no_pods() -> None:
+    runner = {"executors": 2, "cores": 1, "pods": {"image": "spark:1"}}
+    report = {"configMap": "check-report", "namespace": "default"}
+    asked = json.dumps({"bootstrap": "b:1", "report": report, "runner": runner})
+    text = driver_pods.local_config(asked, bootstrap="127.0.0.1:9092", api="a", account="c")
+    assert json.loads(text)["runner"] == {"executors": 2, "cores": 1}
+
+
 def test_home_of_the_template_is_not_taken() -> None:
     made = environment({"/tmp": Path("/d")}, {"HOME": "/home/me"})
     assert (made["HOME"], made["SPARK_LOCAL_DIRS"], made["TMPDIR"]) == ("/home/me", "/d", "/d")

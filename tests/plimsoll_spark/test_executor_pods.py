@@ -11,7 +11,7 @@ import pytest
 from tests.plimsoll_spark.tables import agreeing, examined, write_ledger
 from tests.plimsoll_spark.test_producer import a_plan
 
-from plimsoll_spark import executor, executor_drive, executor_start, ledger
+from plimsoll_spark import executor, executor_drive, executor_start, ledger, session
 from plimsoll_spark.drive import Drive
 from plimsoll_spark.executor_drive import ATTEMPTS, parts, produce_part
 from plimsoll_spark.lanes import run_in_lanes
@@ -159,3 +159,19 @@ def test_extract_holds_rows_of_its_range_only(tmp_path: Path) -> None:
     assert sorted(rows.offset.tolist()) == [4, 5, 6, 7]
     assert set(rows.producer.tolist()) == {1}
     assert ledger.index(tmp_path / "sent").of(1)
+
+
+def test_rpc_of_pods_is_encrypted_by_mounted_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.jar").touch()
+    monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(session.POD_IP_VARIABLE, "fd00::7")
+    monkeypatch.setenv(session.POD_NAME_VARIABLE, "check-driver-x")
+    options = session.pod_options("check", RUNNER, PODS)
+    assert options["spark.network.crypto.enabled"] == "true"
+    for side in ("driver", "executor"):
+        assert options[f"spark.authenticate.secret.{side}.file"] == PODS.secret
+    assert "spark.authenticate.secret" not in options
+    assert options["spark.driver.host"] == options["spark.driver.bindAddress"] == "[fd00::7]"
+    assert options["spark.kubernetes.driver.pod.name"] == "check-driver-x"

@@ -11,6 +11,8 @@ import pytest
 from tests.integration.local_cluster import LocalCluster, runs, wait_for
 from tests.plimsoll_spark.test_verification import Job
 
+from plimsoll_spark import session
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 6
@@ -93,3 +95,4 @@ def test_killed_executors_change_no_verdict(
     assert (counts["duplicated"], counts["outOfOrder"], counts["lost"]) == (0, 0, 0)
     assert "lost before they reported" in verdict["message"]
     assert "Lost executor" in job.log.read_text()
+    assert not (session.spark_home() / "work").exists(), "the installed package stays as it is"
