@@ -1,4 +1,7 @@
-"""A Verification that is applied to a local cluster runs there as it runs in Kubernetes."""
+"""A Verification that is applied to a local cluster runs there as it runs in Kubernetes.
+
+Its executors are processes; `make demo` is one without.
+"""
 
 import json
 from pathlib import Path
@@ -34,6 +37,7 @@ spec:
   clusterRef: {name: local}
   topic: proven
   produce: {records: %d, recordBytes: 256, recordsPerSecond: %d}
+  runner: {executors: 2}
 """
 
 
