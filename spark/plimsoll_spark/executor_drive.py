@@ -27,6 +27,7 @@ from plimsoll_spark.lanes import on_an_executor, run_in_lanes
 from plimsoll_spark.producer import HELD_MAX, Plan
 from plimsoll_spark.records import PRODUCER_BYTES
 
+CAUSE_MAX = 300
 ATTEMPTS = 8
 """Bound on the attempts of a part: their producer numbers follow each other. Spark counts no
 attempt that was lost with its pod."""
@@ -98,7 +99,9 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
         try:
             sent = on_an_executor(spark, produce_part, part)
         except Py4JJavaError as error:
-            totals.stop(f"a producer's task failed: {cause(error)}")
+            totals.stop(
+                f"a producer's task failed: {cause(str(error.java_exception.getMessage()))}"
+            )
             return
         for name, content in sent.chunks:
             partial = drive.ledger / f"_{name}"
@@ -143,6 +146,9 @@ def produce_part(part: Plan) -> SentPart:
     return SentPart(attempt=attempt, counts=state, stopped=stopped, held=held, chunks=chunks)
 
 
-def cause(error: Py4JJavaError) -> str:
-    """Return the first line of the JVM's message about a failed job."""
-    return str(error.java_exception.getMessage()).partition("\n")[0][:300]
+def cause(message: str) -> str:
+    """Return the line of the JVM's message about a failed job that says why: the error at the end
+    of a Python traceback, else the first line."""
+    lines = [line for line in message.partition("\n\tat ")[0].splitlines() if line.strip()]
+    at_end = len(lines) > 1 and "Traceback (most recent call last):" in message
+    return (lines[-1] if at_end else lines[0])[:CAUSE_MAX] if lines else "it gave no message"

@@ -13,7 +13,7 @@ from tests.plimsoll_spark.test_producer import a_plan
 
 from plimsoll_spark import executor, executor_drive, executor_start, ledger, session
 from plimsoll_spark.drive import Drive
-from plimsoll_spark.executor_drive import ATTEMPTS, parts, produce_part
+from plimsoll_spark.executor_drive import ATTEMPTS, cause, parts, produce_part
 from plimsoll_spark.lanes import run_in_lanes
 from plimsoll_spark.settings import Pods, Produce, Refusal, Refused, Runner, Settings
 
@@ -175,3 +175,16 @@ def test_rpc_of_pods_is_encrypted_by_mounted_secret(
     assert "spark.authenticate.secret" not in options
     assert options["spark.driver.host"] == options["spark.driver.bindAddress"] == "[fd00::7]"
     assert options["spark.kubernetes.driver.pod.name"] == "check-driver-x"
+
+
+def test_failed_task_is_told_by_its_error() -> None:
+    lost = (
+        "Job aborted due to stage failure: Task 0 failed 4 times: ExecutorLostFailure (executor 1)"
+    )
+    raised = (
+        "Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call "
+        'last):\n  File "worker.py", line 1, in main\nRuntimeError: its executor was lost 8 times\n'
+        "\n\tat org.apache.spark.api.python.BasePythonRunner\nDriver stacktrace:"
+    )
+    assert cause(f"{lost}\nDriver stacktrace:") == lost
+    assert cause(raised) == "RuntimeError: its executor was lost 8 times"
