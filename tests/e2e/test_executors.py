@@ -72,6 +72,7 @@ def test_killed_executor_changes_no_verdict(operator: Cluster, one: str) -> None
     verify(operator, one, SMALL)
 
     def there() -> list[str] | None:
+        assert not ended(operator, one), status(operator, one)
         found = pods(operator, one)
         return found if len(found) == EXECUTORS else None
 
