@@ -17,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from plimsoll_spark.publish import ACCOUNT, api_server
@@ -27,6 +28,7 @@ LOOK_S = 0.25
 REQUEST_TIMEOUT_S = 10.0
 LABEL = "plimsoll.dev/executor-of"
 REASONS_MAX = 3
+REASONS_EVERY_S = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +50,35 @@ def wait(spark: SparkSession, settings: Settings) -> None:
     name, runner = settings.name, settings.runner
     within_s = min(WITHIN_S, settings.deadline_seconds / 4)
     began_s = time.monotonic()
-    while (there := registered(spark)) < runner.executors:
+    next_look_s, reasons = began_s + REASONS_EVERY_S, ["nothing says why"]
+    while (there := registered(spark)) is None or there < runner.executors:
+        if there is None:
+            sentence = f"executors ended as soon as they had started: {'; '.join(reasons)}"
+            raise Refusal(Refused.EXECUTORS_PENDING, sentence)
         if time.monotonic() - began_s >= within_s:
-            reasons = "; ".join(why_pending(name, runner))
             sentence = (
-                f"{there} of {runner.executors} executors started within {within_s:.0f} s"
-                f"{': ' if reasons else ''}{reasons}"
+                f"{there} of {runner.executors} executors started within {within_s:.0f} s: "
+                f"{'; '.join(reasons)}"
             )
             raise Refusal(Refused.EXECUTORS_PENDING, sentence)
+        if time.monotonic() >= next_look_s:
+            next_look_s = time.monotonic() + REASONS_EVERY_S
+            reasons = why_pending(name, runner) or reasons
         time.sleep(LOOK_S)
     log.info("%d executors are there after %.1f s", there, time.monotonic() - began_s)
 
 
-def registered(spark: SparkSession) -> int:
-    """Return how many executors are registered with the driver."""
-    # Spark counts the driver among them.
-    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+def registered(spark: SparkSession) -> int | None:
+    """Return how many executors are registered with the driver; None if Spark has given up, since
+    so many ended."""
+    context = spark.sparkContext._jsc.sc()
+    try:
+        # Spark counts the driver among them.
+        return int(context.getExecutorMemoryStatus().size()) - 1
+    except Py4JJavaError:
+        if not context.isStopped():
+            raise
+        return None
 
 
 def why_pending(name: str, runner: Runner) -> list[str]:

@@ -199,8 +199,8 @@ def pod_options(name: str, runner: Runner, pods: Pods) -> dict[str, str]:
         "spark.blockManager.port": str(BLOCKS_PORT),
         "spark.executor.instances": str(runner.executors),
         "spark.executor.memoryOverhead": f"{runner.overhead_megabytes}m",
-        "spark.authenticate.secret.driver.file": pods.secret,
-        "spark.authenticate.secret.executor.file": pods.secret,
+        # Not the one of each side: an executor asks for its settings before it reads that.
+        "spark.authenticate.secret.file": pods.secret,
         "spark.kubernetes.namespace": pods.namespace,
         "spark.kubernetes.driver.pod.name": os.environ[POD_NAME_VARIABLE],
         "spark.kubernetes.driver.service.deleteOnTermination": "false",

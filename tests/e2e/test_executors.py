@@ -87,6 +87,7 @@ def test_killed_executor_changes_no_verdict(operator: Cluster, one: str) -> None
     assert all("secret" not in str(pod["spec"]["containers"][0].get("env")) for pod in driver)
 
     def some() -> int:
+        assert not ended(operator, one), status(operator, one)
         return int((status(operator, one).get("counts") or {}).get("acked") or 0)
 
     wait_for("the first parts", lambda: some() or None, RUN_S)

@@ -170,8 +170,7 @@ def test_rpc_of_pods_is_encrypted_by_mounted_secret(
     monkeypatch.setenv(session.POD_NAME_VARIABLE, "check-driver-x")
     options = session.pod_options("check", RUNNER, PODS)
     assert options["spark.network.crypto.enabled"] == "true"
-    for side in ("driver", "executor"):
-        assert options[f"spark.authenticate.secret.{side}.file"] == PODS.secret
+    assert options["spark.authenticate.secret.file"] == PODS.secret
     assert "spark.authenticate.secret" not in options
     assert options["spark.driver.host"] == options["spark.driver.bindAddress"] == "[fd00::7]"
     assert options["spark.kubernetes.driver.pod.name"] == "check-driver-x"
