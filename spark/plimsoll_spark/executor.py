@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from plimsoll_spark import session
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+MASTER = "-Dspark.master=k8s://"
+"""Spark reads its secret from a file only if the master is Kubernetes, and does not tell executors
+the master."""
 OPTION_PREFIX = "SPARK_JAVA_OPT_"
 STATED = (
     ("--driver-url", "SPARK_DRIVER_URL"),
@@ -36,6 +39,7 @@ def command(stated: Mapping[str, str], class_path: str) -> list[str]:
     return [
         str(session.java()),
         *options,
+        MASTER,
         *(f"-Xms{memory}", f"-Xmx{memory}"),
         *("-cp", class_path),
         BACKEND,

@@ -55,7 +55,7 @@ def test_executor_becomes_backend_with_stated_settings(monkeypatch: pytest.Monke
         "SPARK_EXECUTOR_POD_IP": "fd00::2",
     }
     words = executor.command(stated, "/jars/*")
-    assert words[:3] == ["/jdk/bin/java", "-Dfirst", "-Dlast"]
+    assert words[:4] == ["/jdk/bin/java", "-Dfirst", "-Dlast", "-Dspark.master=k8s://"]
     assert words[words.index("--hostname") + 1] == "[fd00::2]"
     assert words[words.index("-cp") + 1] == "/jars/*"
     assert "-Xmx512m" in words
