@@ -63,7 +63,7 @@ class Network:
         self.names: dict[str, list[str]] = {}
         self.dark: set[str] = set()
         self.slow: dict[tuple[str, str], int] = {}
-        self.keeps: Callable[[End, Any], bool] = _keeps_nothing
+        self.keeps: Callable[[End, Any], bool] = keeps_nothing
         """Function that is called with everything that is sent. If it returns True, the data, and
         what follows on that connection, is held back until `release`."""
         self.make_end: Callable[[Network, Process, Context], End] = End
@@ -291,7 +291,8 @@ class Network:
 EMPTY = contextvars.Context()
 
 
-def _keeps_nothing(end: End, what: Any) -> bool:
+def keeps_nothing(end: End, what: Any) -> bool:
+    """`Network.keeps` as long as nothing is to be held."""
     return False
 
 

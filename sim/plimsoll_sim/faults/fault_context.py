@@ -14,7 +14,8 @@ from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 SCRIPT_POLL_US = 20_000
-"""Period in virtual microseconds at which a script's condition is evaluated."""
+"""Period in virtual microseconds at which a script's condition is evaluated, if the script states
+none."""
 
 
 class Wait(NamedTuple):
@@ -24,6 +25,9 @@ class Wait(NamedTuple):
     """Function that returns True when the script can continue. None: only the time counts."""
     ms_max: int
     """Virtual milliseconds after which the script continues although the condition is false."""
+    poll_us: int = SCRIPT_POLL_US
+    """Period in virtual microseconds at which the condition is evaluated. Each time is a step of
+    the run."""
 
 
 Script = Iterator[Wait]
@@ -81,7 +85,7 @@ class FaultContext:
         if wait is None:
             self.lasting -= 1
             return
-        condition, ms_max = wait
+        condition, ms_max, poll_us = wait
         deadline_us = self.world.loop.now_us + ms_max * 1_000
 
         def poll() -> None:
@@ -89,6 +93,6 @@ class FaultContext:
             if over or (condition is not None and condition()):
                 self._advance(script)
             else:
-                self.world.later(SCRIPT_POLL_US, poll)
+                self.world.later(poll_us, poll)
 
         poll()

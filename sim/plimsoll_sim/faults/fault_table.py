@@ -28,6 +28,7 @@ from plimsoll_sim.faults.scripts import (
     delete_beside_elr,
     deliver_fetch_reply_two_epochs_late,
     deliver_pre_crash_fetch_late,
+    deliver_proposal_two_terms_late,
     diverge_logs_in_two_epochs,
     elect_leader_behind_log_start,
     elect_leader_with_stale_hw,
@@ -334,6 +335,12 @@ TABLE: tuple[Fault, ...] = (
         restore_etcd_behind_broker.strike,
         0,
         "A log that went back, and beyond a snapshot, while the broker that knows was away.",
+    ),
+    Fault(
+        "deliver_proposal_two_terms_late",
+        deliver_proposal_two_terms_late.strike,
+        0,
+        "A proposal of which the leader was told, in another term, that it is not applied.",
     ),
     Fault(
         "roll_brokers",

@@ -37,6 +37,9 @@ FORK_SHARE = 0.04
 """Share of runs without a profile in which etcd is restored to a state older than the metadata of
 one broker."""
 FORK_FAULT = ("restore_etcd_behind_broker", 3)
+LATE_PROPOSALS_SHARE = 0.08
+"""The share of runs without a profile, but with two operators, in which proposals outlive terms."""
+LATE_PROPOSALS_FAULT = ("deliver_proposal_two_terms_late", 3)
 FEW_SHARE = 0.3
 """Share of runs in which a connection remembers hardly any refused batch."""
 LOST_FILES_SHARE = 0.5
@@ -78,6 +81,9 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     able = not profile and options.metadata_version is None
     if able and random.Random(f"forks {options}").random() < FORK_SHARE:
         options = replace(options, faults=(*options.faults, FORK_FAULT))
+    able = not profile and options.operators > 1
+    if able and random.Random(f"late proposals {options}").random() < LATE_PROPOSALS_SHARE:
+        options = replace(options, faults=(*options.faults, LATE_PROPOSALS_FAULT))
     # Brokers of an older metadata version know no groups.
     able = options.metadata_version is None and options.offsets_partitions is None
     dice = random.Random(f"groups {options}")

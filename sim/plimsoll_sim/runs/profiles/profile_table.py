@@ -9,6 +9,7 @@ from __future__ import annotations
 from plimsoll_sim.runs.profiles.buffers import BUFFERS
 from plimsoll_sim.runs.profiles.cleaning import CLEANING
 from plimsoll_sim.runs.profiles.disks import DESCRIPTORS, DISKS
+from plimsoll_sim.runs.profiles.fail_overs import FAIL_OVERS
 from plimsoll_sim.runs.profiles.groups import GROUPS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS, RENAMES
 from plimsoll_sim.runs.profiles.profile import Profile
@@ -27,4 +28,5 @@ PROFILES: dict[str, Profile] = {
     **DESCRIPTORS,
     **RENAMES,
     **RESTORES,
+    **FAIL_OVERS,
 }
