@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -47,12 +47,15 @@ AT_ONCE = 200
 """The most items that one slice handles before other tasks run."""
 
 
-async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+async def in_slices(
+    items: Iterable[T], between: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[T]:
     """Yield each item, and let other tasks run after every SLICE_S seconds or AT_ONCE items. The
-    caller must check its conditions anew for each item."""
+    caller must check its conditions anew for each item. `between`: waits for the time of the next
+    slice; None if that may begin in the next turn of the event loop."""
     until_s = time.monotonic() + SLICE_S
     for number, item in enumerate(items, 1):
         yield item
         if number % AT_ONCE == 0 or time.monotonic() >= until_s:
-            await asyncio.sleep(0)
+            await (asyncio.sleep(0) if between is None else between())
             until_s = time.monotonic() + SLICE_S

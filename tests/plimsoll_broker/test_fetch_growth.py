@@ -170,10 +170,10 @@ async def test_long_poll_listens_to_partitions_moved_meanwhile(
     """Partition 1 moves before a look reads it, and partition 0 after that look had read it."""
     monkeypatch.setattr(fetch, "THINGS_AT_ONCE", 1)
     consumer, producer = await one.client(), await one.client()
-    real, walks, moved = fetch_poll.in_slices, list[int](), asyncio.Event()
+    real, walks, moved = fetch_poll.in_turns, list[int](), asyncio.Event()
     reading = 3  # to watch, to listen, to look
 
-    async def in_slices(items: Any) -> Any:
+    async def in_turns(items: Any) -> Any:
         first = True
         async for item in real(items):
             yield item
@@ -185,7 +185,7 @@ async def test_long_poll_listens_to_partitions_moved_meanwhile(
                         await producer.produce("t", SMALL, index=index)
                     moved.set()
 
-    monkeypatch.setattr(fetch_poll, "in_slices", in_slices)
+    monkeypatch.setattr(fetch_poll, "in_turns", in_turns)
     poll = asyncio.create_task(fetched(consumer, 10 * len(SMALL)))
     await asyncio.wait_for(moved.wait(), 30)
     await until(lambda: is_parked(one))

@@ -9,6 +9,8 @@ import pytest
 import uvloop
 from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
 
+from plimsoll_broker import background
+from plimsoll_broker.handlers.long_work import in_turns
 from plimsoll_broker.server import turn_budget
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
@@ -19,6 +21,7 @@ from plimsoll_wire.headers import request_frame
 CONNECTIONS = 300
 A_REQUEST_S = 0.001
 A_TURN = round(turn_budget.BUDGET_S / A_REQUEST_S)
+SLICES = 5
 
 
 @pytest.fixture
@@ -38,6 +41,13 @@ class Busy(Handlers):
         self.now_s += A_REQUEST_S
         time.sleep(A_REQUEST_S)
         super().note(context)
+
+    async def coroutine(self, context):
+        """A long request: `SLICES` slices, each of which is noted."""
+        async for item in in_turns(range(SLICES * background.AT_ONCE)):
+            if item % background.AT_ONCE == 0:
+                self.note(context)
+        return b"long"
 
 
 class Turns:
@@ -147,6 +157,57 @@ async def test_principal_waits_for_one_request_of_each_other(server):
     assert handlers.seen.index(1_000) <= 5 * A_TURN
     for sock in (*hostile, other):
         sock.close()
+
+
+async def test_long_requests_share_turns_with_other_principals(server, monkeypatch):
+    monkeypatch.setattr(background, "SLICE_S", WAIT_S)  # slices end by their number of items
+    listener, handlers = server
+    hostile = await connected(listener.port, CONNECTIONS, address="127.0.0.2")
+    (other,) = await connected(listener.port, 1)
+    async with asyncio.timeout(WAIT_S):
+        while listener.connections <= CONNECTIONS:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    note, asked_at = handlers.note, []
+
+    def ask(context):
+        note(context)
+        if len(handlers.seen) % CONNECTIONS == 10:  # one slice of each would follow
+            asked_at.append(len(handlers.seen))
+            other.send(request_frame(ApiKey.METADATA, 0, 1_000, "test", b""))
+
+    handlers.note = ask
+    for number, sock in enumerate(hostile):
+        sock.send(request_frame(ApiKey.CREATE_TOPICS, 2, number, "test", b""))
+    await handlers.until_seen(CONNECTIONS * SLICES)
+    loop = asyncio.get_running_loop()
+    for sock in hostile:
+        async with asyncio.timeout(WAIT_S):
+            assert (await loop.sock_recv(sock, 100))[8:] == b"long"
+    served_at = [index for index, number in enumerate(handlers.seen) if number == 1_000]
+    assert len(served_at) == len(asked_at) > 1
+    # Slices of the turn in which it arrives, and one a turn until it is read and served.
+    waited = [served - asked for asked, served in zip(asked_at, served_at, strict=True)]
+    assert max(waited) <= 2 * A_TURN
+    for sock in (*hostile, other):
+        sock.close()
+
+
+async def test_cancelled_long_request_leaves_its_turn():
+    slices, order = turn_budget.SliceTurns(), []
+
+    async def asks(name, principal):
+        await slices.wait(name, principal)
+        order.append(name)
+
+    names = (("gone", "mallory"), ("first", "mallory"), ("second", "mallory"), ("other", "alice"))
+    gone, *tasks = [asyncio.ensure_future(asks(*each)) for each in names]
+    await asyncio.sleep(0)
+    assert slices.is_crowded("first")
+    gone.cancel()
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*tasks)
+    assert order == ["other", "first", "second"]
+    assert not slices.is_crowded("first")
 
 
 async def test_half_closing_client_is_answered(server):

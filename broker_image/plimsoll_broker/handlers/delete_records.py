@@ -14,9 +14,9 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.background import in_thread
 from plimsoll_broker.handlers.forward import timeout_ms_of
-from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, is_short, things
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, in_turns, is_short, things
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
@@ -124,7 +124,7 @@ class DeleteRecordsHandler:
     async def _begun_in_slices(
         self, context: RequestContext, request: Any, asked: list[_AskedDeletion], times: _Times
     ) -> Reply:
-        deletions = [self._begin(each, times) async for each in in_slices(asked)]
+        deletions = [self._begin(each, times) async for each in in_turns(asked)]
         return await self._ended(context, request, asked, deletions)
 
     async def _ended(
@@ -136,7 +136,7 @@ class DeleteRecordsHandler:
     ) -> Reply:
         await self._save(deletions)
         await self._wait(deletions, timeout_ms_of(request))
-        told = [deletion.told() async for deletion in in_slices(deletions)]
+        told = [deletion.told() async for deletion in in_turns(deletions)]
         return await self._aside.some(len(asked), partial(_reply, context, asked, told))
 
     def _begin(self, asked: _AskedDeletion, times: _Times) -> _Deletion:
@@ -176,7 +176,7 @@ class DeleteRecordsHandler:
     async def _wait(self, deletions: list[_Deletion], timeout_ms: int) -> None:
         deadline_ms = self._manager.now_ms() + min(max(timeout_ms, 0), TIMEOUT_MS_MAX)
         waiting = _Waiting()
-        async for each in in_slices(deletions):
+        async for each in in_turns(deletions):
             if each.hosted is None:
                 continue
             if each.hosted.replica.leader is None:  # no longer the leader

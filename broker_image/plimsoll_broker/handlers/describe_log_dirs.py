@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background import in_slices, in_thread
-from plimsoll_broker.handlers.long_work import Aside, things
+from plimsoll_broker.background import in_thread
+from plimsoll_broker.handlers.long_work import Aside, in_turns, things
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, RequestContext
@@ -47,7 +47,7 @@ def describe_log_dirs(manager: ReplicaManager, aside: Aside) -> Handler:
         room = await _room(manager)
         found = [
             _size(hosted)
-            async for hosted in in_slices(manager.hosts())
+            async for hosted in in_turns(manager.hosts())
             if wanted is None or (hosted.name, hosted.key.index) in wanted
         ]
         directory = str(manager.store.directory)

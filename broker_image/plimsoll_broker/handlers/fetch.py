@@ -14,12 +14,11 @@ from collections.abc import Awaitable
 from functools import partial
 from itertools import count
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_poll import LongPoll, Poll
 from plimsoll_broker.handlers.fetch_reading import Asked, FollowerIdentity, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
-from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, in_turns
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.connection_state import CloseConnection
@@ -190,10 +189,10 @@ class FetchHandler:
         loop."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
         rights = None if follower is not None else context.rights
-        async for topic in in_slices(request.topics):
+        async for topic in in_turns(request.topics):
             arrived = [
                 self._arrived(follower, rights, topic, one)
-                async for one in in_slices(topic.partitions)
+                async for one in in_turns(topic.partitions)
             ]
             asked.append((topic, arrived))
         return await LongPoll(self._manager, context, request, asked).run(self._aside)

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
@@ -29,7 +28,7 @@ from plimsoll_broker.handlers.fetch_reading import (
     read,
     read_own_copy,
 )
-from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.long_work import Aside, in_turns
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
@@ -402,7 +401,7 @@ class LongPoll(Poll):
         wait_ms = min(max(self.request.max_wait_ms, 0), WAIT_MS_MAX)
         end_s = loop.time() + wait_ms / 1000
         try:
-            async for one in in_slices(self._all()):
+            async for one in in_turns(self._all()):
                 self._watch(one)
             while True:
                 # A partition that moves during the read is looked at again.
@@ -422,7 +421,7 @@ class LongPoll(Poll):
                 hosted.replica.parked.forget(self)
 
     async def _listen(self) -> None:
-        async for one in in_slices(self._all()):
+        async for one in in_turns(self._all()):
             if one.hosted is not None and one.hosted not in self._listening:
                 self._listen_to(one.hosted)
 
@@ -439,7 +438,7 @@ class LongPoll(Poll):
             moved = growth.take_moved()
             if not moved or growth.is_enough:
                 return
-            async for hosted in in_slices(moved):
+            async for hosted in in_turns(moved):
                 self._listen_to(hosted)
                 growth.count(hosted, len(self.watched[hosted]))
                 if growth.is_enough or self._fails(hosted):
@@ -452,7 +451,7 @@ class LongPoll(Poll):
         found: list[FetchedPartition] = []
         looked_at: set[Hosted] = set()
         try:
-            async for one in in_slices(self._all()):
+            async for one in in_turns(self._all()):
                 if one.hosted is not None and one.hosted not in looked_at:
                     looked_at.add(one.hosted)
                     if one.hosted not in self._listening:  # it moved since `_listen`

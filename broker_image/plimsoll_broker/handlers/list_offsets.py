@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background import in_slices
-from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, is_short
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, in_turns, is_short
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.connection_state import CloseConnection
@@ -155,7 +154,7 @@ class ListOffsetsHandler:
 
     async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
         answers = []
-        async for each in in_slices(asked):
+        async for each in in_turns(asked):
             if each.needs_search:
                 answers.append(await self._by_time(request, each))
             else:
@@ -280,9 +279,9 @@ class OffsetForLeaderEpochHandler:
         slices."""
         request = await self._aside.decoded(context)
         topics: list[dict[str, Any]] = []
-        async for topic in in_slices(request.topics):
+        async for topic in in_turns(request.topics):
             partitions = [
-                self._partition(topic.topic, asked) async for asked in in_slices(topic.partitions)
+                self._partition(topic.topic, asked) async for asked in in_turns(topic.partitions)
             ]
             topics.append({"topic": topic.topic, "partitions": partitions})
         values = {"topics": topics}

@@ -1,5 +1,7 @@
 """Requests that take longer than a turn of the event loop.
 
+`in_turns`: cuts work on the event loop into slices that are fair by principal.
+
 `Aside`: runs handlers' long work in threads: parsing and encoding large messages, checking batches,
 searching logs. `FairWork` decides the order. Work in a thread reads only immutable values: a
 request's bytes, an image, sealed segments. Short work runs on the event loop, since a thread costs
@@ -14,15 +16,22 @@ flight bounds the line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.server.client_quotas import in_steps
-from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
+from plimsoll_broker.server.connection_state import (
+    SERVING,
+    CloseConnection,
+    ConnectionState,
+    WorkOwner,
+)
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.requests_and_replies import LATER, Later
+from plimsoll_broker.server.turn_budget import SliceTurns
 from plimsoll_wire.messages import decode_request
 from plimsoll_wire.primitives import MalformedMessage
 
@@ -36,6 +45,23 @@ THINGS_AT_ONCE = 200
 milliseconds."""
 
 _BYTES_EACH = 4
+
+
+def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield each item of a client's request as `in_slices` does. Between slices the request waits
+    for its principal's turn, and before the first one if others wait."""
+    owner = SERVING.get()
+    if owner is None or owner.slices is None:
+        return in_slices(items)
+    return _in_turns(owner, owner.slices, items)
+
+
+async def _in_turns(owner: WorkOwner, slices: SliceTurns, items: Iterable[T]) -> AsyncIterator[T]:
+    next_turn = partial(slices.wait, owner, owner.holder)
+    if slices.is_crowded(owner):
+        await next_turn()
+    async for item in in_slices(items, next_turn):
+        yield item
 
 
 class Aside:

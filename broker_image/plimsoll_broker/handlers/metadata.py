@@ -39,7 +39,12 @@ from plimsoll_broker.handlers.forward import ask, behalf_of
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
 from plimsoll_broker.handlers.topic_changes import reserved
 from plimsoll_broker.server.client_quotas import QuotaCharges, in_steps
-from plimsoll_broker.server.connection_state import SERVING, Closable, CloseConnection
+from plimsoll_broker.server.connection_state import (
+    SERVING,
+    Closable,
+    CloseConnection,
+    ConnectionState,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.awaited_fences import (
@@ -302,8 +307,9 @@ class _First:
     """A `WorkOwner` for the work of a shared reply. The work is counted for the principal that
     asked first, but is not dropped with that client's connection."""
 
-    def __init__(self, holder: str) -> None:
-        self.holder = holder
+    def __init__(self, asker: ConnectionState) -> None:
+        self.holder = asker.holder
+        self.slices = asker.slices
         self.waits: dict[Closable, None] = {}
 
 
@@ -317,7 +323,7 @@ class SharedAnswer:
         self._waiting = 0
         self.given_up = False
         own = copy_context()
-        own.run(SERVING.set, _First(context.connection.holder))
+        own.run(SERVING.set, _First(context.connection))
         steps: Any = in_steps(context.charges, answer)  # a coroutine, since `answer` is one
         self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
 

@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.clocks import WallClock
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import (
@@ -35,7 +34,7 @@ from plimsoll_broker.handlers.batch_checks import (
     check_at_once,
     check_times,
 )
-from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.long_work import Aside, in_turns
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
 from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -110,7 +109,7 @@ async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> De
         return NOTHING
     decided_by = rights.security
     names: set[str] = set()
-    async for topic in in_slices(request.topics):
+    async for topic in in_turns(request.topics):
         if not rights.topic(_WRITE, topic.name):
             names.add(topic.name)
     return DeniedTopics(frozenset(names), rights, decided_by)

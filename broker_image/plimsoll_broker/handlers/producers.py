@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.handlers.long_work import Aside, things
+from plimsoll_broker.handlers.long_work import Aside, in_turns, things
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.reporting.isr_proposals import ProposalTarget
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
@@ -118,9 +117,9 @@ def describe_producers(manager: ReplicaManager, aside: Aside) -> Handler:
         request = await aside.decoded(context)
         topics: list[tuple[str, list[_Told]]] = []
         left = PRODUCERS_MAX
-        async for topic in in_slices(request.topics):
+        async for topic in in_turns(request.topics):
             partitions: list[_Told] = []
-            async for index in in_slices(topic.partition_indexes):
+            async for index in in_turns(topic.partition_indexes):
                 told = _told(manager, topic.name, index, left)
                 left -= len(told[2])
                 partitions.append(told)

@@ -211,6 +211,7 @@ class Session(asyncio.BufferedProtocol):
         account = MemoryAccount(self._replies, limits.output_bytes_max)
         requests = RequestAccount(None if memory is None else memory.requests)
         self._connection = ConnectionState(account, owner.listener(), requests)
+        self._connection.slices = owner.turns.slices
         self._sender = ReplySender(account, loop)
         self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), requests)
         self.activity = Activity(loop.time())

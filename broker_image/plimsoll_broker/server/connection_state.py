@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from plimsoll_broker.server.client_memory import MemoryAccount, RequestAccount
+from plimsoll_broker.server.turn_budget import SliceTurns
 from plimsoll_core.addresses import network_of
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
@@ -217,12 +218,16 @@ class Closable(Protocol):
 class WorkOwner(Protocol):
     """The part of a connection that long work needs (`FairWork`).
 
-    `holder`: the principal that the work is counted for. `waits`: work that waits for its turn,
-    closed when the connection is lost.
+    `holder`: the principal that the work is counted for. `slices`: where slices on the event loop
+    wait; None if they need not. `waits`: work that waits for a thread, closed when the connection
+    is lost.
     """
 
     @property
     def holder(self) -> str: ...
+
+    @property
+    def slices(self) -> SliceTurns | None: ...
 
     @property
     def waits(self) -> dict[Closable, None]: ...
@@ -285,6 +290,8 @@ class ConnectionState:
     cut_off: Callable[[str], None] = field(default=_no_session_to_close, init=False)
     """The session's callback that closes the connection."""
     _refuse: Callable[[], None] = field(default=_no_session_to_refuse, init=False)
+    slices: SliceTurns | None = field(default=None, init=False)
+    """The listener's; None without a session."""
     forget: Callable[[], None] | None = field(default=None, init=False)
     """Called when the connection is lost, or None."""
     waits: dict[Closable, None] = field(default_factory=dict, init=False)

@@ -4,6 +4,10 @@ uvloop serves every readable connection before it runs a timer, so a thousand re
 at once would be one turn. `Session` asks before each frame. Once the budget is spent, sessions wait
 here for later turns (`PrincipalTurns`) and are not read meanwhile. This module decides nothing
 about what is served.
+
+`SliceTurns`: of the long requests of a listener, one runs a slice in a turn of the event loop, and
+their principals take turns. If each ran a slice in every turn, a client with many would hold the
+loop. Short requests do not wait for slices.
 """
 
 from __future__ import annotations
@@ -13,6 +17,42 @@ import time
 from collections.abc import Callable
 
 from plimsoll_core.quotas.principal_turns import PrincipalTurns
+
+
+class SliceTurns:
+    """The long requests of one listener that wait for their next slice."""
+
+    def __init__(self) -> None:
+        self._waiting: PrincipalTurns[tuple[asyncio.Future[None], object], None] = PrincipalTurns()
+        # The owner of the slice that was resumed last.
+        self._slice_of: object | None = None
+
+    def is_crowded(self, owner: object) -> bool:
+        """Return True if a long request of this owner has to wait before its first slice: others
+        wait, and it is not their turn that the owner uses."""
+        return bool(self._waiting) and self._slice_of is not owner
+
+    async def wait(self, owner: object, principal: str) -> None:
+        """Wait for a later turn of the event loop, in which one slice may run. `owner`: the
+        request's connection."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._resume, loop)
+        self._waiting.add(principal, (turn, owner), None)
+        await turn
+
+    def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Resume one slice. It runs in the next turn, before this is called again."""
+        self._slice_of = None
+        while self._waiting and self._slice_of is None:
+            turn, owner = self._waiting.take()[1]
+            if not turn.done():  # its request may have been cancelled
+                turn.set_result(None)
+                self._slice_of = owner
+        if self._waiting:
+            loop.call_soon(self._resume, loop)
+
 
 BUDGET_S = 0.005
 """The time in seconds for which requests are served in one turn of the event loop. The request in
@@ -32,6 +72,7 @@ class TurnBudget:
         # within them.
         self._began = False
         self._resuming = False
+        self.slices = SliceTurns()
 
     def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return True if the next request has to wait for a later turn of the event loop. The first

@@ -16,10 +16,9 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any, NamedTuple, TypeVar
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.coordinators import Coordinators
-from plimsoll_broker.handlers.long_work import Aside, ConnectionLines, Served
+from plimsoll_broker.handlers.long_work import Aside, ConnectionLines, Served, in_turns
 from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.requests_and_replies import ReplyRoom
@@ -159,7 +158,7 @@ class GroupHandler:
     async def _in_slices(
         self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question]
     ) -> Served:
-        asked += [one async for one in in_slices(rest)]
+        asked += [one async for one in in_turns(rest)]
         return self._answered(request, asked)
 
     def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
@@ -195,7 +194,7 @@ class GroupHandler:
         with ReplyRoom(request.context.connection.account) as room:
             answers: list[object] = []
             rows = size = 0
-            async for one in in_slices(asked):
+            async for one in in_turns(asked):
                 answer = await _heard(one.asker)
                 while isinstance(answer, GroupShrunk):
                     (again,) = self._ask(request, (one.op,))
@@ -204,7 +203,7 @@ class GroupHandler:
                 answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
                 self._coordinators.stats.answered(one.op, answers[-1])
                 rows += _rows(answers[-1])
-                async for row_size in in_slices(_sizes(answers[-1])):
+                async for row_size in in_turns(_sizes(answers[-1])):
                     size += row_size
             await room.take(size)
             reply = partial(self._reply, request, answers)
