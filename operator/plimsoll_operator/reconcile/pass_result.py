@@ -9,8 +9,9 @@ one shows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from types import TracebackType
+
+import msgspec
 
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.reconcile.reconcile_term import Work
@@ -19,8 +20,7 @@ from plimsoll_operator.status.events import Occurrence
 from plimsoll_operator.status.status_writer import Status, Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectStatus:
+class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status to show for the reconciled object `target`, computed from the spec of `generation`.
     `status` is None if the object is deleted."""
 
@@ -29,8 +29,7 @@ class ObjectStatus:
     status: Status | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """New state of one `StallSource`: its cause, or None if it has none any more. `event` is
     written if the source had no cause before."""
 
@@ -38,28 +37,26 @@ class Stall:
     event: Occurrence | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requeue:
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     """Work to put into the reconcile queue: at once, or after `after_ms` if that is not 0."""
 
     work: Work
     after_ms: int = 0
 
 
-@dataclass(slots=True)
-class PassResult:
+class PassResult(msgspec.Struct):
     """Effects of one pass of a reconciler: statuses, Events and stall causes to show, and work to
     queue. The reconciler fills it within a `with` block, and returns it."""
 
     status: ObjectStatus | None = None
-    events: list[Occurrence] = field(default_factory=list)
+    events: list[Occurrence] = []
     # Blocked actions, by the reconciler's key for them. An empty tuple removes the rows shown under
     # that key.
-    blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
-    stalls: dict[StallSource, Stall] = field(default_factory=dict)
-    requeues: list[Requeue] = field(default_factory=list)
+    blocked: dict[str, tuple[BlockedAction, ...]] = {}
+    stalls: dict[StallSource, Stall] = {}
+    requeues: list[Requeue] = []
     # Other objects to render again, because their status shows what this pass changed in memory.
-    marked: list[Target] = field(default_factory=list)
+    marked: list[Target] = []
     # True if the LogCluster's status may have changed.
     cluster_marked: bool = False
     # The error that ended the pass: `Retry`, or a bug.

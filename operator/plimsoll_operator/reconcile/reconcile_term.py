@@ -15,6 +15,8 @@ from enum import Enum
 from typing import TypeVar, cast
 from uuid import UUID
 
+import msgspec
+
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Answer, Refused, Request
@@ -47,8 +49,7 @@ class Task(Enum):
     LOG = "metadata log"
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """A key of the reconcile queue: the task, and the namespace and name of the object to
     reconcile."""
 

@@ -68,8 +68,7 @@ THROTTLED_SECONDS = 1.0
 """Pause of a writing task after the API server throttled its write, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     kind: Kind
     namespace: str
     name: str
