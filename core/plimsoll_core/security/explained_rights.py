@@ -1,8 +1,8 @@
 """Explains why a principal may do something, or may not: the brokers' decision, and its ground.
 
-Pure; computed from the committed state (`state.Security`); no request is decided here. Beside the
-index of ACLs this module considers two rules: a disabled user may do nothing, because no login of
-the user is accepted; and a right on the cluster, or on any topic, suffices for some operations
+Pure; computed from the committed state (`state.SecurityState`); no request is decided here. Beside
+the index of ACLs this module considers two rules: a disabled user may do nothing, because no login
+of the user is accepted; and a right on the cluster, or on any topic, suffices for some operations
 (listed in `requirements`, and used by the guards of brokers and
 `controller.security.reauthorization`).
 """
