@@ -82,7 +82,7 @@ class Refusals:
         self.say(reason, who)
 
     def say(self, reason: str, who: str) -> None:
-        """Log a refusal without counting it here."""
+        """Log a refused peer and the reason, at a limited rate, without counting the refusal."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s >= SAID_S:
             self._said_s = now_s

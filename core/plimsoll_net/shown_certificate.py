@@ -86,7 +86,7 @@ class ShownCertificate:
             return False
         self._seen, self.error = seen, ""
         self.taken += 1
-        logger.info("listener %s shows the certificate of %s", self._name, chain.name)
+        logger.info("listener %s now presents the certificate of %s", self._name, chain.name)
         return True
 
     def _fail(self, seen: Seen | None, why: str) -> None:

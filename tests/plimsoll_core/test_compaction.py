@@ -197,5 +197,5 @@ def test_cleanup_policies_keep_the_clients_order(text: str, policies: str) -> No
 def test_brokers_default_is_delete_alone(policy: str) -> None:
     refused = broker_configs({"log.cleanup.policy": policy})
     assert isinstance(refused, Refusal)
-    assert "each topic says such a thing for itself" in refused.message
+    assert "in single topics instead" in refused.message
     assert broker_configs({"log.cleaner.backoff.ms": "5"}) == {"log.cleaner.backoff.ms": "5"}

@@ -184,7 +184,11 @@ def _bad_records(
         body = _body(header, records[HEADER_SIZE:], opened_bytes_max)
         if header.count > len(body) // RECORD_BYTES_MIN:
             room = len(body) // RECORD_BYTES_MIN
-            raise BadRecords(f"the batch says {header.count} records; {room} would fit", room)
+            raise BadRecords(
+                f"the batch header says {header.count} records, but at most {room} "
+                "fit into the batch",
+                room,
+            )
         check_records(body, header.count)
         if keyed:
             check_keys(bytes(body), header.count)
@@ -226,7 +230,10 @@ def recompressed(
     del plain
     size = HEADER_SIZE + len(body)
     if size > size_max:
-        message = f"{size} bytes compressed as {NAMES[codec]}; max.message.bytes is {size_max}"
+        message = (
+            f"the batch has {size} bytes compressed as {NAMES[codec]}; max.message.bytes is "
+            f"{size_max}"
+        )
         return BadSent(Code.MESSAGE_TOO_LARGE, message)
     attributes = header.attributes & ~CODEC_MASK | codec
     batch = bytearray(seal(header._replace(attributes=attributes), body))

@@ -59,7 +59,7 @@ def _not_here(endpoint_type: int) -> dict[str, Any]:
     known = endpoint_type == _CONTROLLERS
     return {
         "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
-        "error_message": "This listener is the brokers', not the controller's.",
+        "error_message": "This listener belongs to a broker, not to a controller.",
         "endpoint_type": _BROKERS,
         "cluster_id": "",
         "controller_id": -1,

@@ -556,7 +556,9 @@ def _judged(
     """Apply the partition's configs to the result of a batch's check: the size limit and the range
     of timestamps. Return the header, or the error."""
     if records is not None and len(records) > hosted.max_message_bytes:
-        message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
+        message = (
+            f"the batch has {len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
+        )
         return BadSent(Code.MESSAGE_TOO_LARGE, message)
     if checked is NOT_HERE and hosted.replica.failed:
         return BadSent(Code.KAFKA_STORAGE_ERROR, "")

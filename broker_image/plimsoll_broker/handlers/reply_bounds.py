@@ -109,12 +109,12 @@ def _elected(asked: RequestLength, there: ToBeTold) -> int:
     return (len(there.image.partitions) + asked.rows(4)) * MESSAGE
 
 
-HERE = "what it tells of is fixed, and short"
-ITS_OWN = "its handler takes the room, by what the coordinators answer"
+HERE = "its reply is short, whatever the cluster contains"
+ITS_OWN = "its handler takes the memory, by the size of the coordinators' answers"
 
 BOUNDS: Mapping[ApiKey, Bound | str] = {
-    ApiKey.PRODUCE: "its request names 10,000 partitions at most, in 33 bytes of the reply each",
-    ApiKey.FETCH: "it brings no more than its account grants",
+    ApiKey.PRODUCE: "its request may name 10,000 partitions, each of 33 bytes in the reply",
+    ApiKey.FETCH: "its reply has no more bytes than the connection's account grants",
     ApiKey.LIST_OFFSETS: by_request(12, 32),
     ApiKey.METADATA: _metadata,
     ApiKey.OFFSET_COMMIT: ITS_OWN,

@@ -356,7 +356,10 @@ class BrokerNode:
                     said = message
                     await asyncio.sleep(REGISTER_RETRY_MS / 1000)
                 case other:
-                    raise AssertionError(f"a registration was answered with {other}")
+                    raise AssertionError(
+                        f"the controller answered a registration with an "
+                        f"unexpected message: {other}"
+                    )
 
     # --- stop -----------------------------------------------------------------------------------
 

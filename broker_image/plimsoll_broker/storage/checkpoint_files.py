@@ -258,9 +258,10 @@ class CheckpointFiles:
             offsets.forget(partition)
 
     def _forget_on_disk(self) -> None:
-        """Write the removal of old entries, before a new log is made under the same name. Otherwise
-        the next start would remove its records below the old log start, not check those below the
-        old recovery point, and take those below the old high watermark for committed."""
+        """Write the removal of old entries to the files, before a new log is made under the same
+        name. Otherwise, by the old entries, the next start would remove the new log's records below
+        the old log start, not check those below the old recovery point, and treat those below the
+        old high watermark as committed."""
         for offsets in self._all:
             offsets.save_unsaved()
 

@@ -313,8 +313,8 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
         if key.name == CLEANUP_POLICY and text.strip() != "delete":
             return invalid(
-                f"{name} can only be delete: records of a compacted topic need keys, and what is"
-                " never deleted fills a volume, so each topic says such a thing for itself, by"
-                f" {CLEANUP_POLICY}."
+                f"{name} can only be delete: records of a compacted topic need keys, and a topic "
+                f"that deletes nothing fills its volume. Set {CLEANUP_POLICY} in single topics "
+                "instead."
             )
     return found

@@ -17,8 +17,8 @@ Predicate = Callable[[ClusterImage], Iterator[str]]
 
 
 def set_shape(image: ClusterImage) -> Iterator[str]:
-    """I11: `isr`, `elr` and `last_known_elr` are disjoint subsets of `replicas` without duplicates;
-    so are `adding` and `removing`."""
+    """Yield a sentence for each violation of I11: `isr`, `elr` and `last_known_elr` are disjoint
+    subsets of `replicas` without duplicates; so are `adding` and `removing`."""
     for p in image.partitions.values():
         members = (*p.isr, *p.elr, *p.last_known_elr)
         moving = (*p.adding, *p.removing)
@@ -30,25 +30,27 @@ def set_shape(image: ClusterImage) -> Iterator[str]:
 
 
 def elr_rule(image: ClusterImage) -> Iterator[str]:
-    """I12: a partition with at least min ISR members in its ISR has an empty ELR and last known
-    ELR."""
+    """Yield a sentence for each violation of I12: a partition with at least min ISR members in its
+    ISR has an empty ELR and last known ELR."""
     for p in image.partitions.values():
         if len(p.isr) >= p.effective_min_isr and (p.elr or p.last_known_elr):
             yield f"ELRRule: {_name(p)} has isr {p.isr}, elr {p.elr}, lkelr {p.last_known_elr}"
 
 
 def leader_shape(image: ClusterImage) -> Iterator[str]:
-    """I13: a partition's leader is in its ISR; a partition with an empty ISR has no leader."""
+    """Yield a sentence for each violation of I13: a partition's leader is in its ISR; a partition
+    with an empty ISR has no leader."""
     for p in image.partitions.values():
         if p.leader is not None and p.leader not in p.isr:
             yield f"LeaderShape: {_name(p)} is led by {p.leader} outside isr {p.isr}"
 
 
 def isr_active(image: ClusterImage) -> Iterator[str]:
-    """I14: members of an ISR are registered, not fenced and not shutting down.
+    """Yield a sentence for each violation of I14: members of an ISR are registered, not fenced and
+    not shutting down.
 
-    It holds after all records of a decision. Between two records of a decision an ISR may still
-    hold a broker that the next record takes out.
+    This holds after all records of a decision. Between two records of a decision an ISR may still
+    hold a broker that the next record removes.
     """
     for p in image.partitions.values():
         for member in p.isr:
@@ -58,8 +60,9 @@ def isr_active(image: ClusterImage) -> Iterator[str]:
 
 
 def always_led(image: ClusterImage) -> Iterator[str]:
-    """A partition has a leader if a member of its ISR (or of its ELR, if the ISR is empty) is
-    active. It holds after all records of a decision."""
+    """Yield a sentence for each violation of this rule: a partition has a leader if a member of its
+    ISR (or of its ELR, if the ISR is empty) is active. This holds after all records of a
+    decision."""
     for p in image.partitions.values():
         if p.leader is None:
             for member in p.isr or p.elr:
@@ -69,7 +72,8 @@ def always_led(image: ClusterImage) -> Iterator[str]:
 
 
 def reassign(image: ClusterImage) -> Iterator[str]:
-    """I26: a reassignment ends as soon as all target replicas are in the ISR."""
+    """Yield a sentence for each violation of I26: a reassignment ends as soon as all target
+    replicas are in the ISR."""
     for p in image.partitions.values():
         target = set(p.replicas) - set(p.removing)
         if (p.adding or p.removing) and target and target <= set(p.isr):
@@ -77,8 +81,9 @@ def reassign(image: ClusterImage) -> Iterator[str]:
 
 
 def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I26: a change of a partition's replicas neither removes the last ISR member, nor shrinks the
-    ISR below min ISR. When a reassignment ends, every added replica is in the ISR."""
+    """Yield a sentence for each violation of I26 by a change: a change of a partition's replicas
+    neither removes the last ISR member, nor shrinks the ISR below min ISR. When a reassignment
+    ends, every added replica is in the ISR."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new or new.replicas == old.replicas:
@@ -93,8 +98,8 @@ def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[st
 
 
 def rebalances(image: ClusterImage) -> Iterator[str]:
-    """At most one Rebalance runs at a time. Its counts and remaining moves agree, and an ended
-    Rebalance has no remaining moves."""
+    """Yield a sentence for each violation of these rules: at most one Rebalance runs at a time; its
+    counts and remaining moves agree; an ended Rebalance has no remaining moves."""
     running = [uid for uid, row in image.rebalances.items() if row.phase == "Running"]
     if len(running) > 1:
         yield f"OneRebalance: {sorted(running)} run at the same time"
@@ -106,15 +111,15 @@ def rebalances(image: ClusterImage) -> Iterator[str]:
             continue
         for key, number in rest.active.items():
             if number not in rest.moves or rest.moves[number].key != key:
-                yield f"Rebalances: {key} is active as {number}, which is something else"
+                yield f"Rebalances: {key} is active as move {number}, which is of another partition"
         done = row.moved + row.dropped + len(rest.moves)
         if row.phase == "Running" and done != row.total:
-            yield f"Rebalances: {done} partitions of {row.total} in {row}"
+            yield f"Rebalances: the moves add up to {done} partitions of {row.total} in {row}"
 
 
 def indexes(image: ClusterImage) -> Iterator[str]:
-    """Each index of the image equals what is computed from its partitions and topics, and
-    partitions are numbered 0 to n-1 in each topic."""
+    """Yield a sentence for each violation of these rules: each index of the image equals the value
+    computed from its partitions and topics; partitions are numbered 0 to n-1 in each topic."""
     hosted: dict[BrokerId, set[PartitionKey]] = {}
     for key, p in image.partitions.items():
         if key != p.key:
@@ -135,8 +140,9 @@ def indexes(image: ClusterImage) -> Iterator[str]:
 
 
 def membership(image: ClusterImage) -> Iterator[str]:
-    """I26: a broker with a replica is registered and a member. `leaving` and `newcomers` name known
-    brokers only, and no registered broker's volume is released."""
+    """Yield a sentence for each violation of I26: a broker with a replica is registered and a
+    member; `leaving` and `newcomers` name known brokers only; no registered broker's volume is
+    released."""
     for broker_id in image.hosted:
         if broker_id not in image.brokers:
             yield f"Membership: broker {broker_id} holds replicas but is not registered"
@@ -153,8 +159,9 @@ def membership(image: ClusterImage) -> Iterator[str]:
 
 
 def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I10: each change of a partition adds 1 to its partition epoch. The leader epoch never falls,
-    and grows with each new leader. Broker epochs are unique and never fall."""
+    """Yield a sentence for each violation of I10 by a change: each change of a partition adds 1 to
+    its partition epoch; the leader epoch never falls, and grows with each new leader; broker epochs
+    are unique and never fall."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new:
@@ -195,8 +202,9 @@ def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
 
 
 def recovery_quorum(image: ClusterImage, full: Full) -> Iterator[str]:
-    """I15: for each partition in `full`, the ISR, ELR and last known ELR together have at least min
-    ISR members: these are the replicas that may hold all acknowledged records."""
+    """Yield a sentence for each violation of I15: for each partition in `full`, the ISR, ELR and
+    last known ELR together have at least min ISR members, which are the replicas that may hold all
+    acknowledged records."""
     for key in full:
         p = image.partitions[key]
         if len({*p.isr, *p.elr, *p.last_known_elr}) < p.effective_min_isr:

@@ -121,7 +121,7 @@ def unsound(turn: GroupTurn) -> Iterator[str]:
     """Yield a sentence for each contradiction in the groups of a shard's memory."""
     seats = sum(group.size for group in turn.soft.classic.values())
     if seats != turn.soft.seats:
-        yield f"{turn.soft.seats} seats are counted, {seats} are taken"
+        yield f"{turn.soft.seats} members and reserved ids are counted, {seats} exist"
     for group in turn.soft.classic.values():
         for wrong in (*_miscounted(group), *_untimed(turn, group), *_behind(turn, group)):
             yield f"{group.group_id}: {wrong}"
@@ -132,19 +132,19 @@ def _miscounted(group: ClassicGroup) -> Iterable[str]:
     supported = Counter(name for one in members.values() for name in dict(one.protocols))
     common = {name for name, count in supported.items() if count == len(members)}
     if group.common() != common:
-        yield "the protocols that all support are miscounted"
+        yield "the count of protocols that all members support is wrong"
     if members and not common:
-        yield "its members share no protocol"
+        yield "the group's members have no protocol in common"
     if not (group.joins.keys() <= members.keys() and group.syncs.keys() <= members.keys()):
-        yield "a request is parked of one that is no member"
+        yield "a request is parked for an id that is not a member's"
     if group.joins and not isinstance(group.phase, Preparing):
-        yield "a join is parked that no end of a phase answers"
+        yield "a join request is parked outside the join phase, so that it gets no answer"
     if group.syncs and not isinstance(group.phase, Completing):
-        yield "a sync is parked that no commit answers"
+        yield "a sync request is parked outside the sync phase, so that it gets no answer"
     if isinstance(group.phase, Empty) if members else isinstance(group.phase, Completing | Stable):
-        yield "its phase is not that of its members"
+        yield "the group's phase contradicts its number of members"
     if group.size_bytes != sum(one.size_bytes for one in members.values()):
-        yield "its bytes are miscounted"
+        yield "the group's count of bytes is wrong"
 
 
 def _untimed(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
@@ -154,17 +154,19 @@ def _untimed(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
     for member_id, member in group.members.items():
         parked = member_id in group.syncs or (member_id in group.joins and not member.is_new)
         if parked == (EndSession(group.group_id, member_id) in deadlines):
-            yield f"the session of {member_id} is not watched as it should be"
+            yield (
+                f"member {member_id} has a session deadline while parked, or none while not parked"
+            )
     for member_id in group.pending:
         if EndPending(group.group_id, member_id) not in deadlines:
-            yield f"{member_id} is waited for without an end"
+            yield f"{member_id} is a reserved id without a deadline"
     if isinstance(group.phase, Preparing) != (EndJoining(group.group_id) in deadlines):
-        yield "its joining has no deadline, or one too much"
+        yield "the group has a join deadline outside the join phase, or none in it"
     syncing = EndSyncing(group.group_id) in deadlines
     if isinstance(group.phase, Completing) and group.phase.unsynced and not syncing:
-        yield "its syncing has no deadline"
+        yield "the group waits for sync requests without a deadline"
     if isinstance(group.phase, Preparing | Empty) and syncing:
-        yield "it is not syncing, but has a deadline for that"
+        yield "the group has a sync deadline outside the sync phase"
 
 
 def _behind(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
@@ -174,4 +176,4 @@ def _behind(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
         yield f"generation {stored.generation} is stored, {group.generation} is known"
     told = isinstance(group.phase, Stable)
     if told and (stored is None or stored.generation != group.generation):
-        yield "it is stable in a generation that is not stored"
+        yield "the group is stable in a generation that is not stored"

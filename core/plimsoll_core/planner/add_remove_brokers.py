@@ -22,7 +22,7 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
             reason=Reason.BrokerIdNotRegistered,
             message=(
                 f"No replicas can be given to {brokers_text(missing, NAMED_AT_MOST)} now: not"
-                " registered, not running, or being drained. Start what is missing first."
+                " registered, not running, or being drained. Start these brokers first."
             ),
         )
     rows = survey.rows()

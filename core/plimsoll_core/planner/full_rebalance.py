@@ -86,8 +86,8 @@ def _unusable(survey: Survey) -> Refusal | None:
         reason=Reason.InvalidRequest,
         message=(
             f"{counted(counts.total(), 'replica')} would be copied off"
-            f" {brokers_text(counts, NAMED_AT_MOST)}, not running or being drained. Run the full"
-            " rebalance when what is away is back, or remove it first."
+            f" {brokers_text(counts, NAMED_AT_MOST)}, not running or being drained. Run the full "
+            "rebalance when these brokers are back, or remove them first."
         ),
     )
 

@@ -53,8 +53,9 @@ def committable(leader: Leader, log_end: int) -> int | None:
 
 
 def check_before_append(leader: Leader, acks: int) -> Code:
-    """Return the error for a produce before its append. Return NOT_ENOUGH_REPLICAS if it asks for
-    acks=all and the committed ISR is smaller than min ISR: then nothing is written."""
+    """Check a produce before its append. Return NOT_ENOUGH_REPLICAS if the produce asks for
+    acks=all and the committed ISR is smaller than min ISR, so that nothing may be written;
+    otherwise NONE."""
     if acks == -1 and not leader.enough_in_sync:
         return Code.NOT_ENOUGH_REPLICAS
     return Code.NONE

@@ -152,9 +152,9 @@ class ProposalOutcome(Enum):
     """The effect of the controller's answer on the ISR proposal in flight."""
 
     COMMITTED = "committed"
-    NOT_APPLIED = "certainly not applied: roll it back"
-    UNDECIDED = "stays in flight until newer metadata"
-    UNANSWERED = "sent again as it is"
+    NOT_APPLIED = "the proposal was certainly not applied: roll it back"
+    UNDECIDED = "the proposal stays in flight until newer metadata arrive"
+    UNANSWERED = "the proposal is sent again unchanged"
 
 
 def outcome(answer: PartitionAnswer | None) -> ProposalOutcome:

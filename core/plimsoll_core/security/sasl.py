@@ -169,7 +169,8 @@ class SaslSession:
         self, sent: bytes, find: Find, nonce: str, disguise: bytes, now_ms: int
     ) -> LoginAnswer:
         """Answer SaslAuthenticate. `sent`: the client's first or second message of the exchange;
-        `find`: returns a user's credential; `nonce`: random; `disguise`: see `scram.begin`."""
+        `find`: returns a user's credential; `nonce`: a random text; `disguise`: a secret key, from
+        which an unknown user's salt is derived (`scram.begin`); `now_ms`: the wall clock."""
         if self.stage is LoginStage.TOKEN_REFUSED:
             return self._failed()
         if self._mechanism == OAUTHBEARER:

@@ -62,7 +62,7 @@ def test_refused_proposal_changes_nothing(world: Any, fields: dict[str, Any], co
 
 @pytest.mark.parametrize(
     ("isr", "problem"),
-    [([0, 1, 1], "twice"), ([0, 1, 7], "no replica"), ([1, 2], "lacks the leader")],
+    [([0, 1, 1], "twice"), ([0, 1, 7], "not a replica"), ([1, 2], "lacks the leader")],
 )
 def test_malformed_isr_is_invalid(world: Any, isr: list[int], problem: str) -> None:
     answer = world.propose(isr)
@@ -84,7 +84,7 @@ def test_alter_partition_rejects_isr_growth_during_recovery(world: Any) -> None:
     )
     refused = world.propose([0, 1], recovery=Recovery.RECOVERING)
     assert (refused.code, world.p().isr) == (42, (0,))
-    assert "no replica may join while it is recovering" in refused.message
+    assert "no replica may join the ISR while the partition is recovering" in refused.message
     assert world.propose([0], recovery=Recovery.RECOVERING).code == 0
     assert world.p().recovery is Recovery.RECOVERING
     assert world.propose([0, 1]).code == 0

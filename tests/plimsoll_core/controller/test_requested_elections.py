@@ -83,7 +83,7 @@ class TestPreferred:
         (answer,) = elect(world, "Preferred", ("orders", 0))
         assert (answer.code, answer.reason) == (84, "ElectionNotNeeded")
 
-    @pytest.mark.parametrize(("comes_back", "why"), [(False, "cannot lead"), (True, "its ISR")])
+    @pytest.mark.parametrize(("comes_back", "why"), [(False, "cannot lead"), (True, "not in the")])
     def test_preferred_election_without_effect_is_refused(
         self, world: Any, comes_back: bool, why: str
     ) -> None:
@@ -229,7 +229,7 @@ class TestNamed:
     @pytest.mark.parametrize(
         ("leader", "why"),
         [
-            (7, "it is no replica; they are 0, 1, 2."),
+            (7, "the broker is not a replica of it; the replicas are 0, 1, 2."),
             (2, "is not active now"),
             (1, "has not reported its log yet"),
         ],

@@ -168,7 +168,7 @@ def test_refused_while_a_broker_with_replicas_is_away() -> None:
     refusal = refused(request)
     assert refusal.reason is Reason.InvalidRequest
     assert "2 replicas would be copied off broker 1, not running" in refusal.message
-    assert "when what is away is back, or remove it first" in refusal.message
+    assert "when these brokers are back, or remove them first" in refusal.message
 
 
 # --- the assignment itself ---------------------------------------------------------------------

@@ -57,9 +57,9 @@ class Look:
     """The moves of a Rebalance by their state, as one pass over the plan found them.
 
     `moving` are under way. `claimed` were recorded as begun, but their partition was not changed
-    yet. `begin` may begin now. `moved` and `dropped` are the numbers of moves that ended. `lost`
-    have a target that stays away. `stuck` has the reasons why moves under way stall, `waits` the
-    reasons why others have not begun. `more` is True if moves are left for the next turn.
+    yet. `begin` may begin now. `moved` and `dropped` have the plan numbers of moves that ended.
+    `lost` have a target that stays away. `stuck` has the reasons why moves under way stall, `waits`
+    the reasons why others have not begun. `more` is True if moves are left for the next turn.
     """
 
     moving: list[Row] = field(default_factory=list)

@@ -116,21 +116,23 @@ def controller_is_not_behind(case: Case) -> Refusal | None:
     ahead = theirs.leader_epoch > ours.leader_epoch or theirs.partition_epoch > ours.partition_epoch
     if not ahead:
         return None
-    return case.refuse(Reason.NotController, "the broker knows more than this controller.")
+    return case.refuse(
+        Reason.NotController, "the broker has applied newer metadata than this controller."
+    )
 
 
 def leader_epoch_is_current(case: Case) -> Refusal | None:
     if case.proposal.leader_epoch == case.partition.leader_epoch:
         return None
     return case.refuse(
-        Reason.FencedLeaderEpoch, f"the leader epoch is {case.partition.leader_epoch} now."
+        Reason.FencedLeaderEpoch, f"its leader epoch is {case.partition.leader_epoch} now."
     )
 
 
 def sender_is_leader(case: Case) -> Refusal | None:
     if case.sender == case.partition.leader:
         return None
-    return case.refuse(Reason.InvalidRequest, f"broker {case.sender} does not lead it.")
+    return case.refuse(Reason.InvalidRequest, f"broker {case.sender} does not lead the partition.")
 
 
 def partition_epoch_is_current(case: Case) -> Refusal | None:
@@ -138,7 +140,7 @@ def partition_epoch_is_current(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.InvalidUpdateVersion,
-        f"the partition epoch is {case.partition.partition_epoch} now.",
+        f"its partition epoch is {case.partition.partition_epoch} now.",
     )
 
 
@@ -148,7 +150,9 @@ def members_are_replicas(case: Case) -> Refusal | None:
         return case.refuse(Reason.InvalidRequest, "the proposed ISR names a broker twice.")
     strangers = set(members) - set(case.partition.replicas)
     if strangers:
-        return case.refuse(Reason.InvalidRequest, f"broker {min(strangers)} is no replica of it.")
+        return case.refuse(
+            Reason.InvalidRequest, f"broker {min(strangers)} is not a replica of the partition."
+        )
     if case.sender not in members:
         return case.refuse(Reason.InvalidRequest, "the proposed ISR lacks the leader.")
     return None
@@ -158,9 +162,14 @@ def recovery_only_ends(case: Case) -> Refusal | None:
     if case.proposal.recovery is Recovery.RECOVERED:
         return None
     if case.partition.recovery is Recovery.RECOVERED:
-        return case.refuse(Reason.InvalidRequest, "a recovered partition cannot be recovering.")
+        return case.refuse(
+            Reason.InvalidRequest,
+            "the partition has recovered and cannot be proposed as recovering.",
+        )
     if len(case.proposal.new_isr) > 1:
-        return case.refuse(Reason.InvalidRequest, "no replica may join while it is recovering.")
+        return case.refuse(
+            Reason.InvalidRequest, "no replica may join the ISR while the partition is recovering."
+        )
     return None
 
 
@@ -190,7 +199,8 @@ def newcomers_stay(case: Case) -> Refusal | None:
         if member.broker_id not in isr and image.restart_granted(member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} is about to be restarted, and joins after that.",
+                f"broker {member.broker_id} is about to be restarted, and may join the ISR after "
+                "that.",
             )
     return None
 
@@ -205,8 +215,8 @@ def newcomers_are_not_held_back(case: Case) -> Refusal | None:
         if member.broker_id not in partition.isr and is_held_back(turn, member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} has failed repeatedly, and may join again after a "
-                "while.",
+                f"broker {member.broker_id} has failed repeatedly, and may join the ISR again "
+                "after a while.",
             )
     return None
 

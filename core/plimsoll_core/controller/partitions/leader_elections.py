@@ -114,7 +114,9 @@ def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
 
 def _preferred(turn: DecisionContext, partition: Partition) -> PartitionUpdate | Refusal:
     if partition.leader == partition.replicas[0]:
-        return _not_needed(f"Its preferred replica {partition.leader} leads it already.")
+        return _not_needed(
+            f"The preferred replica, broker {partition.leader}, leads the partition already."
+        )
     if partition.replicas[0] in turn.image.leaving:
         return _not_available(turn, partition)
     return PartitionUpdate(preferred=True)
@@ -127,7 +129,7 @@ def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
             reason=Reason.PreferredLeaderNotAvailable,
             message=f"The preferred replica, broker {first}, is leaving the cluster.",
         )
-    why = "is not in its ISR" if turn.may_lead(first, partition) else "cannot lead now"
+    why = "is not in the partition's ISR" if turn.may_lead(first, partition) else "cannot lead now"
     return Refusal(
         reason=Reason.PreferredLeaderNotAvailable,
         message=f"The preferred replica, broker {first}, {why}. Retry when it has caught up.",
@@ -149,7 +151,7 @@ def _unclean(
             ),
         )
     if partition.leader is not None:
-        return _not_needed(f"Broker {partition.leader} leads it.")
+        return _not_needed(f"Broker {partition.leader} already leads the partition.")
     logs = {} if partition.isr else told(turn.image, turn.soft, partition, partition.replicas)
     able = {
         broker_id: log for broker_id, log in logs.items() if turn.may_lead(broker_id, partition)
@@ -160,8 +162,9 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            f"None of its replicas {replicas_text(partition.replicas)} is active and has reported "
-            "its log. Start one, and retry after some seconds."
+            f"None of the partition's replicas {replicas_text(partition.replicas)} is on an "
+            "active broker and has reported its log. Start one of these brokers, and retry after "
+            "some seconds."
         ),
     )
 
@@ -225,11 +228,15 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
 def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
     where = f"Partition {partition.index} cannot be led by broker {leader}: "
     if leader not in partition.replicas:
-        why = f"it is no replica; they are {replicas_text(partition.replicas)}."
+        why = (
+            f"the broker is not a replica of it; the replicas are "
+            f"{replicas_text(partition.replicas)}."
+        )
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         why = (
-            "its volume came back empty. Because you name it, its former records of this partition "
+            "the broker's volume came back empty. Because you name it, its former records of this "
+            "partition "
             "are given up: it will lead, without any record, once it has started on the empty "
             "volume."
         )
