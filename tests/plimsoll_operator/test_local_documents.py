@@ -40,6 +40,19 @@ def test_files_without_log_cluster_use_default() -> None:
     assert stranger(found) == ""
 
 
+def test_schedule_of_files_keeps_its_uid() -> None:
+    """Its Verifications stay its own when the file is edited."""
+    head = HEAD.format(kind="VerificationSchedule", name="nightly")
+    text = head + (
+        "spec: {schedule: '0 2 * * *', template: {clusterRef: {name: other}, topic: t, "
+        "allowExisting: true, produce: {records: 1}}}\n"
+    )
+    found, edited = gathered(TOPIC, text), gathered(TOPIC, text.replace("0 2", "0 3"))
+    assert [type(one).__name__ for one in found.others] == ["Topic", "VerificationSchedule"]
+    assert found.others[1].cluster_key == ("default", "main"), "there is no other LogCluster"
+    assert uids(found) == uids(edited)
+
+
 def test_topic_of_other_log_cluster_is_named() -> None:
     other = TOPIC.replace("name: main", "name: other")
     found = gathered(CLUSTER, other)
