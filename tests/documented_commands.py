@@ -109,6 +109,10 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/e2e/test_cli.py": (
         "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",
     ),
+    "tests/plimsoll_operator/kubectl_plugin/test_verbs.py"
+    "::test_resumed_verification_names_the_kept_run": (
+        "kubectl plimsoll verify --resume orders-check -n kafka",
+    ),
     "tests/integration/test_users.py::test_kafka_tools_leave_objects_users_alone": (
         "plimsoll acl explain main User:orders-writer Write Topic:orders -n kafka",
     ),

@@ -97,7 +97,7 @@ def measured(drive: Drive, wish: FindMaxRate, rate: int) -> RateStep:
     p99 = round(float(np.percentile(latency, 99)), 2) if len(latency) else None
     lost_ms = sum(
         max(0.0, min(end, begin_ms + took_ms) - max(begin, begin_ms))
-        for begin, end in joined(held(drive))
+        for begin, end in joined(held(drive.progress))
     )
     in_time = took_ms <= LATE * planned_ms + wish.p99_milliseconds
     complete = bool(rows.acked.all()) and len(rows) == drive.settings.produce.total

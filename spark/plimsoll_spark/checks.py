@@ -9,12 +9,14 @@ files in the order of the log. The result is counts; `verdict` judges them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import ledger, range_check, timeline
@@ -23,7 +25,7 @@ from plimsoll_spark.ledger import LedgerIndex, LedgerRows, RowGroup
 from plimsoll_spark.partition_reader import Reader
 from plimsoll_spark.range_check import Earlier, LogRows, RangeFindings, Span
 from plimsoll_spark.timeline import Clock, Timeline
-from plimsoll_spark.topics import OffsetRange, Ranges
+from plimsoll_spark.topics import OffsetRange, Ranges, TopicClient
 from plimsoll_spark.values import Counts, Findings
 
 RANGE_RECORDS = 500_000
@@ -32,6 +34,7 @@ TASKS_A_CORE = 4
 BINS_MAX = 240
 SMALLEST_BIN_MS = 100
 PROGRESS_EVERY_S = 1.0
+STARTS_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,17 @@ class CheckJob:
     until_s: float
     clock: Clock
     results: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The checks of a run as they began. `items`: the work of all tasks; `ranges`: by partition,
+    the offsets that must hold records."""
+
+    job: CheckJob
+    items: list[RangeItem | TimelineItem]
+    sent: LedgerIndex
+    ranges: Ranges
 
 
 def examine(
@@ -239,7 +253,7 @@ def findings(
         def recheck(span: Span, earlier: Earlier) -> RangeFindings:
             return range_findings(job, reader, ranges[span], earlier)
 
-        fold = Fold(job.topic, recheck)
+        fold = Fold(job.topic, recheck, job.keys)
         for span in sorted(ranges, key=lambda one: (one.partition, one.first)):
             content = found_path(job, span).read_bytes()
             fold.add(msgspec.msgpack.decode(content, type=RangeFindings))
@@ -260,6 +274,36 @@ def findings(
         unreadable=bool(fold.unreadable),
         partitions=timeline.by_partition(parts),
     )
+
+
+def partial_findings(examined: Examination, client: TopicClient) -> Findings | None:
+    """Return the findings of the ranges that were checked until the time was up; None if there are
+    none, or if the brokers do not answer. An acked record without an offset is not judged, since it
+    may be in a range that was not read."""
+    job = examined.job
+    done = [
+        item
+        for item in examined.items
+        if isinstance(item, RangeItem) and found_path(job, item.span).exists()
+    ]
+    if not done:
+        return None
+    try:
+        starts = starts_now(client, examined.ranges, STARTS_WITHIN_S)
+    except KafkaException:
+        return None
+    placed = tuple(group for group in examined.sent.groups if group.offsets is not None)
+    sent = dataclasses.replace(examined.sent, groups=placed)
+    return findings(
+        dataclasses.replace(job, until_s=time.time() + STARTS_WITHIN_S), done, sent, starts
+    )
+
+
+def starts_now(client: TopicClient, ranges: Ranges, timeout_s: float) -> dict[int, int]:
+    """Return, by partition, the offset from which on retention has not deleted the records in
+    `ranges`. Raises KafkaException after `timeout_s`."""
+    left = left_by(ranges, client.ranges(tuple(sorted(ranges)), timeout_s))
+    return {partition: span.log_start_offset for partition, span in left.items()}
 
 
 def _counts(fold: Fold, sent: LedgerIndex) -> Counts:

@@ -27,7 +27,7 @@ def make(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix="archiving-") as directory:
         work = Path(directory)
         made = work / "classes.jsa"
-        spark = session.build(name="archive", cores=2, work=work, archives_to=made)
+        spark = session.build(name="archive", cores=2, work=work, jvm=session.Jvm(archives_to=made))
         jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc
         _exercise(spark, work)
         spark.stop()

@@ -8,6 +8,7 @@ broker's failover without reporting a failure.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ ACKS = {"All": "all", "Leader": "1", "None": "0"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
     """The settings of one drive. `run`: the run's unique id; `producers`: how many run at the same
-    time; `stop_at_s`: no record is sent after it, in seconds since 1970; `work`: the run's
-    directory."""
+    time; `stop_at_s`: no record is sent after it, and `settled_by_s`: no outcome is awaited after
+    it, in seconds since 1970; `work`: the run's directory."""
 
     run: str
     settings: Settings
     producers: int
     stop_at_s: float
     work: Path
+    settled_by_s: float = math.inf
     first_producer: int = 0
     """The number of the first producer: steps of a search have producers of their own."""
 
@@ -87,6 +89,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             | librdkafka(settings.login),
             message_timeout_s=MESSAGE_TIMEOUT_S,
             stop_at_s=drive.stop_at_s,
+            settled_by_s=drive.settled_by_s,
             progress=drive.progress / f"{drive.first_producer + number}.json",
             ledger=drive.ledger,
         )
@@ -121,12 +124,12 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
     return config
 
 
-def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
-    """Return the counts of all producers until now, and the reason why one stopped early, or
-    None."""
+def progress(directory: Path) -> tuple[dict[str, int], str | None]:
+    """Return the counts of all producers until now, by their files in a directory, and the reason
+    why one stopped early, or None."""
     totals = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
     stopped: str | None = None
-    for path in sorted(drive.progress.glob("*.json")):
+    for path in sorted(directory.glob("*.json")):
         state = json.loads(path.read_text())
         stopped = stopped or state.pop("stopped")
         for name in totals:
@@ -134,8 +137,8 @@ def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
     return totals, stopped
 
 
-def held(drive: Drive) -> list[Interval]:
-    """Return the times in which a producer did not run although it had work, in milliseconds since
-    1970."""
-    states = [json.loads(path.read_text()) for path in sorted(drive.progress.glob("*.json"))]
+def held(directory: Path) -> list[Interval]:
+    """Return the times in which a producer did not run although it had work, by the progress files
+    in a directory, in milliseconds since 1970."""
+    states = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
     return [(begin, end) for state in states for begin, end in state.get("held", ())]

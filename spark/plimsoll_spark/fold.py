@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import numpy as np
 
 from plimsoll_spark.ledger import LedgerRows
-from plimsoll_spark.range_check import Earlier, Gap, RangeFindings, Span, Strays
+from plimsoll_spark.range_check import Earlier, Found, Gap, RangeFindings, Span, Strays
+from plimsoll_spark.records import key_of
 from plimsoll_spark.seen import Seen
 from plimsoll_spark.values import Example
 
@@ -27,8 +28,10 @@ Recheck = Callable[[Span, Earlier], RangeFindings]
 class Fold:
     """The counts of one run. Call `add` for each range, then `settle`, then read the counts."""
 
-    def __init__(self, topic: str, recheck: Recheck) -> None:
+    def __init__(self, topic: str, recheck: Recheck, keys: int) -> None:
+        """`keys`: the number of keys, by which examples name the key of a record."""
         self._topic = topic
+        self._keys = keys
         self._recheck = recheck
         self._seen = Seen()
         # Of the present partition: the highest sequence of each stream, and the last gap.
@@ -80,7 +83,8 @@ class Fold:
             kept = self._seen.has(rows.producer[acked], rows.sequence[acked])
             self.lost += int((~kept).sum())
             for row in acked[~kept][:EXAMPLES_OF_A_KIND].tolist():
-                self._note("lost", int(rows.partition[row]), (0,))
+                lost = Found(offset=0, producer=rows.producer[row], sequence=rows.sequence[row])
+                self._note("lost", int(rows.partition[row]), (lost,))
         for partition, gaps in sorted(self._gaps.items()):
             left = [
                 max(gap.first, starts[partition]) for gap in gaps if gap.end > starts[partition]
@@ -130,7 +134,13 @@ class Fold:
         self.mismatched += int(occupied.sum())
         self.lost += int(lost.sum())
         for kind, rows in (("misplaced", elsewhere), ("mismatched", occupied), ("lost", lost)):
-            self._note(kind, partition, offset[rows][:EXAMPLES_OF_A_KIND].tolist())
+            some = np.flatnonzero(rows)[:EXAMPLES_OF_A_KIND]
+            columns = (offset[some].tolist(), producer[some].tolist(), sequence[some].tolist())
+            found = [
+                Found(offset=at, producer=by, sequence=number)
+                for at, by, number in zip(*columns, strict=True)
+            ]
+            self._note(kind, partition, found)
 
     def _add_gaps(self, partition: int, gaps: Iterable[Gap]) -> None:
         """Add the gaps of the next range. A gap that begins where the last one ended continues it,
@@ -142,12 +152,24 @@ class Fold:
             else:
                 known.append(gap)
 
-    def _note(self, kind: str, partition: int, offsets: Iterable[int]) -> None:
+    def _note(self, kind: str, partition: int, places: Iterable[int | Found]) -> None:
+        """Keep examples of one kind. A place without a record is an offset."""
         known = self._examples.setdefault(kind, [])
-        for offset in offsets:
+        for place in places:
             if len(known) == EXAMPLES_OF_A_KIND:
                 return
-            known.append(self._example(kind, partition, offset))
+            known.append(self._example(kind, partition, place))
 
-    def _example(self, kind: str, partition: int, offset: int) -> Example:
-        return Example(topic=self._topic, partition=partition, offset=offset, kind=kind)
+    def _example(self, kind: str, partition: int, place: int | Found) -> Example:
+        if isinstance(place, int):
+            return Example(topic=self._topic, partition=partition, offset=place, kind=kind)
+        producer, sequence = int(place.producer), int(place.sequence)
+        return Example(
+            topic=self._topic,
+            partition=partition,
+            offset=place.offset,
+            kind=kind,
+            key=key_of(producer, sequence, self._keys),
+            producer=producer,
+            sequence=sequence,
+        )

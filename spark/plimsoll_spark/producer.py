@@ -8,6 +8,7 @@ shows as waiting records, not as fewer of them. Decides each record's outcome: a
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ class Plan:
     stop_at_s: float  # seconds since 1970; no record is sent after it
     progress: Path
     ledger: Path
+    settled_by_s: float = math.inf
+    """When to stop waiting for outcomes, in seconds since 1970; those left are unknown then."""
 
 
 class Sender:
@@ -153,8 +156,10 @@ class Sender:
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
         """Wait for the outcomes of all sent records, and yield them. Records without an outcome
-        after the message timeout, and a margin, are unknown."""
-        until_s = time.monotonic() + self._plan.message_timeout_s + FLUSH_MARGIN_S
+        after the message timeout, and a margin, are unknown; so are those that have none at the
+        plan's end."""
+        most_s = self._plan.message_timeout_s + FLUSH_MARGIN_S
+        until_s = time.monotonic() + min(most_s, self._plan.settled_by_s - time.time())
         while self._pending and time.monotonic() < until_s:
             self._tick(FULL_QUEUE_WAIT_S)
             if self._chunk_is_due():

@@ -18,7 +18,7 @@ from plimsoll_spark.ledger import LedgerRows
 from plimsoll_spark.seen import Seen, SeenBits
 
 EXAMPLES_MAX = 5
-"""Bound on the example offsets of each kind of fault from one range."""
+"""Bound on the examples of each kind of fault from one range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,14 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     end: int
 
 
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of this run in the log."""
+
+    offset: int
+    producer: int
+    sequence: int
+
+
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """The lowest and the highest sequence of one stream in a range. A stream is what must keep its
     order: the records of a producer, or of one key of a producer if it is not idempotent."""
@@ -97,9 +105,9 @@ class RangeFindings(msgspec.Struct, frozen=True, kw_only=True):
     read: int
     foreign: int
     duplicated: int
-    duplicates: tuple[int, ...]  # offsets of the first `EXAMPLES_MAX` second copies
+    duplicates: tuple[Found, ...]  # the first `EXAMPLES_MAX` second copies
     out_of_order: int
-    disordered: tuple[int, ...]  # offsets of the first `EXAMPLES_MAX` out of order
+    disordered: tuple[Found, ...]  # the first `EXAMPLES_MAX` out of order
     gaps: tuple[Gap, ...]
     streams: tuple[Stream, ...]
     strays: Strays
@@ -126,16 +134,25 @@ def check_range(
     offsets = log.offset[mine]
     stream = producer if keys is None else producer * (keys + 1) + log.key[mine] + 1
     behind = _behind(stream[first], sequence[first], {} if earlier is None else earlier.highest)
-    disordered = offsets[first][behind]
-    copies = offsets[~first]
+    disordered = np.flatnonzero(first)[behind]
+    copies = np.flatnonzero(~first)
+
+    def found(rows: Ints) -> tuple[Found, ...]:
+        some = rows[:EXAMPLES_MAX]
+        columns = (offsets[some].tolist(), producer[some].tolist(), sequence[some].tolist())
+        return tuple(
+            Found(offset=at, producer=by, sequence=number)
+            for at, by, number in zip(*columns, strict=True)
+        )
+
     return RangeFindings(
         span=span,
         read=len(mine),
         foreign=len(log) - len(mine),
         duplicated=len(copies),
-        duplicates=tuple(copies[:EXAMPLES_MAX].tolist()),
+        duplicates=found(copies),
         out_of_order=len(disordered),
-        disordered=tuple(disordered[:EXAMPLES_MAX].tolist()),
+        disordered=found(disordered),
         gaps=_gaps(span, log.offset),
         streams=_streams(stream[first], sequence[first]),
         strays=_strays(log, ledger),

@@ -92,6 +92,7 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
         f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
         f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
         report_facts.head(outcome),
+        _evidence(outcome),
         _counts(outcome.counts),
     ]
     if findings is not None and findings.pace:
@@ -198,13 +199,29 @@ def _bin(findings: Findings) -> str:
     return f"counted in steps of {findings.bin_ms} ms"
 
 
+def _evidence(outcome: Outcome) -> str:
+    kept = outcome.evidence
+    if kept is None or kept.place is None:
+        return ""
+    missing = f"; {kept.missing}" if kept.missing else ""
+    return (
+        f'<p class="about">evidence of run {escape(kept.run)}: {escape(kept.place + missing)}</p>'
+    )
+
+
 def _examples(outcome: Outcome) -> str:
     if not outcome.examples:
         return ""
     rows = "".join(
         f"<tr><td>{escape(e.topic)}</td><td>{e.partition}</td><td>{e.offset}</td>"
+        f"{''.join(f'<td>{_cell(one)}</td>' for one in (e.key, e.producer, e.sequence))}"
         f'<td class="kind">{escape(e.kind)}</td></tr>'
         for e in outcome.examples
     )
-    head = "<tr><th>topic</th><th>partition</th><th>offset</th><th>what</th></tr>"
-    return f"<h2>Examples</h2><table>{head}{rows}</table>"
+    titles = ("topic", "partition", "offset", "key", "producer", "sequence", "what")
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return f"<h2>Examples</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _cell(value: str | int | None) -> str:
+    return "" if value is None else escape(str(value))

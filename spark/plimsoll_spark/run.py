@@ -7,12 +7,12 @@ cancels the work when its time is up. Every wait is bounded by the deadline.
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,10 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import (
+    cgroup,
     checks,
     drive,
+    evidence,
     executor_checks,
     executor_drive,
     executor_start,
@@ -32,6 +34,7 @@ from plimsoll_spark import (
 )
 from plimsoll_spark.budget import judge_budget
 from plimsoll_spark.capacity import search_rate
+from plimsoll_spark.evidence import Evidence, KeptRun
 from plimsoll_spark.facts import DRILL, facts
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.login import librdkafka
@@ -39,15 +42,17 @@ from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.values import Capacity, Counts, Findings, Outcome, Progress, Timing
-from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
+from plimsoll_spark.values import Capacity, Counts, Findings, Kept, Outcome, Progress, Timing
+from plimsoll_spark.verdict import Reason, Verdict, judge, judge_partly, judge_unreadable
 
 PROGRESS_EVERY_S = 2.0
 PROGRESS_WITHIN_S = 5.0
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
 TOPIC_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 90.0
-MAX_CORES = 8
+SETTLING_SHARE, DRIVING_SHARE = 0.5, 0.75
+"""Of the time that is reserved for the checks, the parts after which no outcome is awaited, and
+after which the producers are ended."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,15 +67,30 @@ class Unreadable(Exception):
     of the run, and no verdict, if the check NoLoss was not requested."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveEnd:
+    """How the writing ended. `hung`: why not all producers ended in time, or None; `isr_seconds`:
+    the longest time for which an ISR was not full, None without a limit."""
+
+    hung: str | None
+    isr_seconds: float | None
+
+
 class Run:
     """One verification: writes records, checks the log, and publishes progress and verdict."""
 
-    def __init__(self, settings: Settings, publisher: Publisher, work: Path) -> None:
+    def __init__(
+        self, settings: Settings, publisher: Publisher, work: Path, kept: Evidence
+    ) -> None:
+        """`work`: the directory of temporary files; `kept`: where the ledger lies."""
         self._settings = settings
         self._publisher = publisher
         self._work = work
-        self._id = f"{settings.name}-{uuid.uuid4().hex}"
+        self._evidence = kept
+        self._kept: KeptRun | None = None  # None: the run has not begun
+        self._examination: checks.Examination | None = None  # None: the checks have not begun
         self._started_s = time.time()
+        self._deadline_s = self._started_s + settings.deadline_seconds
         self._counts = Counts()
         self._topic_id: str | None = None
         self._capacity: Capacity | None = None
@@ -79,52 +99,109 @@ class Run:
     def execute(self) -> Outcome:
         """Carry the verification out, publish its outcome and return it. Raises `Refusal` if it
         must not start, `Unreadable` if the log cannot be checked, and `PublishFailed`."""
+        check(self._settings)
+        limits = cgroup.limits()
+        _refuse_little(limits)
         settings = self._settings
-        check(settings)
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
-        runner = settings.runner
-        cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
-        if runner.executors:
-            cores = runner.executors * runner.cores
-            executor_start.refuse_pods(settings.name, runner)
+        cores = limits.tasks
+        if settings.runner.executors:
+            cores = settings.runner.executors * settings.runner.cores
+            executor_start.refuse_pods(settings.name, settings.runner)
         self._progress("Producing")
         try:
-            partitions = client.partitions(TOPIC_WITHIN_S)
-            topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
-            self._topic_id = topic_id
-            before = client.ranges(partitions, TOPIC_WITHIN_S)
-            self._refuse_foreign(before)
+            kept = self._begun(client)
             spark = session.build(
                 name=settings.name,
                 cores=cores,
                 work=self._work,
-                runner=runner,
+                runner=settings.runner,
+                jvm=session.Jvm(heap_mb=limits.heap_mb, events=self._evidence.events),
             )
             try:
                 executor_start.wait(spark, settings)
                 with self._isr_watch(client) as isr:
-                    planned = self._drive(spark, cores)
-                    findings = self._verify(spark, planned, client, before, cores)
+                    hung = self._drive(spark, cores) if kept.attempt == 1 else None
+                    findings = self._verify(spark, client, cores)
                     isr_seconds = self._isr_seconds(isr)
+            except TimeUp:
+                return self._publish_partly(client)
             finally:
                 spark.stop()
-            recreated = topic_id != client.topic_id(TOPIC_WITHIN_S)
-        except TimeUp as up:
-            return self._publish_unfinished(Reason.DEADLINE_EXCEEDED, str(up), "Completed")
+            recreated = kept.topic_id != client.topic_id(TOPIC_WITHIN_S)
         finally:
             client.close()
-        stopped = drive.progress(planned)[1]
+        drive_ended = DriveEnd(hung=hung, isr_seconds=isr_seconds)
+        return self._judged(kept, findings, drive_ended, recreated=recreated)
+
+    def _begun(self, client: TopicClient) -> KeptRun:
+        """Return the run that begins now, or the earlier one of which the evidence exists. Its
+        `run.json` is written. Raises `Refusal`."""
+        settings = self._settings
+        earlier = self._evidence.earlier()
+        partitions = client.partitions(TOPIC_WITHIN_S)
+        if earlier is None:
+            topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
+            before = client.ranges(partitions, TOPIC_WITHIN_S)
+            self._refuse_foreign(before)
+            run_id = f"{settings.name}-{uuid.uuid4().hex}"
+            kept = evidence.begun(settings, run_id, topic_id, before)
+        else:
+            kept = evidence.resumed(earlier, settings)
+            self._settings = msgspec.structs.replace(settings, produce=kept.produce)
+            self._timing = Timing(start_time=rfc3339(kept.started_s))
+            self._deadline_s = time.time() + settings.verify.timeout_seconds
+            log.info("judging run %s, attempt %d", settings.run_name, kept.attempt)
+        self._evidence.begin(kept)
+        self._kept, self._topic_id = kept, kept.topic_id
+        return kept
+
+    def _judged(
+        self, kept: KeptRun, findings: Findings, ended: DriveEnd, *, recreated: bool
+    ) -> Outcome:
+        settings = self._settings
+        told, stopped = drive.progress(self._evidence.directory / "progress")
+        stopped, because = ended.hung or stopped, Reason.DRIVE_INCOMPLETE
+        if kept.attempt > 1:
+            findings, stopped = after_a_death(kept, findings, told)
+            because = Reason(kept.reason) if kept.reason in _CAUSES else because
         if recreated:
             findings = without_fates(findings)
         if findings.unreadable and "NoLoss" not in settings.checks:
             raise Unreadable(judge_unreadable(findings.examples).message)
         if findings.unreadable:
             return self._publish_verdict(judge_unreadable(findings.examples), findings)
-        verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
-        if verdict.verdict == "Passed":
-            held = drive.held(planned)
-            verdict = judge_budget(settings.budget, findings, held, isr_seconds) or verdict
+        verdict = judge(
+            settings, findings.counts, stopped=stopped, recreated=recreated, because=because
+        )
+        if verdict.verdict == "Passed" and kept.attempt == 1:
+            held = drive.held(self._evidence.directory / "progress")
+            verdict = judge_budget(settings.budget, findings, held, ended.isr_seconds) or verdict
         return self._publish_verdict(verdict, findings)
+
+    def _publish_partly(self, client: TopicClient) -> Outcome:
+        """Publish what the checks found until their time was up."""
+        examined = self._examination
+        findings = None if examined is None else checks.partial_findings(examined, client)
+        if findings is None:
+            sentence = f"the time was up before {self._counts.acked} acknowledged records were read"
+            return self._publish_unfinished(Reason.DEADLINE_EXCEEDED, sentence, "Completed")
+        return self._publish_verdict(judge_partly(self._settings, findings.counts), findings)
+
+    @property
+    def may_be_resumed(self) -> bool:
+        """Return True if another driver will be started for this run."""
+        requested = self._settings.evidence
+        return (
+            requested is not None
+            and self._kept is not None
+            and self._kept.attempt < requested.attempts
+        )
+
+    def leave(self, reason: str, message: str) -> None:
+        """End without a verdict; the next driver judges the ledger. Raises OSError."""
+        assert self._kept is not None, "the run may be resumed"
+        self._evidence.note_failure(self._kept, reason, message)
 
     def publish_broken(self, reason: str, message: str) -> None:
         """Publish the phase Failed and no verdict but Inconclusive: the run itself failed. Raises
@@ -154,16 +231,19 @@ class Run:
             )
             raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
 
-    def _drive(self, spark: SparkSession, cores: int) -> drive.Drive:
+    def _drive(self, spark: SparkSession, cores: int) -> str | None:
+        """Write the records. Return why not all producers ended in time, or None."""
         settings = self._settings
+        assert self._kept is not None, "the run has begun"
         reserve_s = min(settings.verify.timeout_seconds, settings.deadline_seconds / 2)
-        stop_at_s = self._started_s + settings.deadline_seconds - reserve_s
+        stop_at_s = self._deadline_s - reserve_s
         planned = drive.Drive(
-            run=self._id,
+            run=self._kept.id,
             settings=settings,
             producers=min(cores, settings.produce.total or cores),
             stop_at_s=stop_at_s,
-            work=self._work,
+            settled_by_s=stop_at_s + SETTLING_SHARE * reserve_s,
+            work=self._evidence.directory,
         )
 
         run_drive = executor_drive.run_drive if settings.runner.executors else drive.run_drive
@@ -176,23 +256,22 @@ class Run:
                 self._capacity = search_rate(spark, planned, wish)
 
         def tell() -> None:
-            counts, _ = drive.progress(planned)
+            counts, _ = drive.progress(planned.progress)
             self._counts = msgspec.structs.replace(self._counts, **counts)
             self._progress("Producing")
 
-        self._watch(spark, write, tell, self._deadline_s)
-        tell()
-        return planned
+        until_s = stop_at_s + DRIVING_SHARE * reserve_s
+        try:
+            self._watch(spark, write, tell, until_s)
+        except TimeUp:
+            return "a producer did not end in time"
+        finally:
+            tell()
+        return None
 
-    def _verify(
-        self,
-        spark: SparkSession,
-        planned: drive.Drive,
-        client: TopicClient,
-        before: Ranges,
-        cores: int,
-    ) -> Findings:
-        settings, results = self._settings, self._work / "results"
+    def _verify(self, spark: SparkSession, client: TopicClient, cores: int) -> Findings:
+        settings, results, kept = self._settings, self._work / "results", self._kept
+        assert kept is not None, "the run has begun"
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
 
         def left_s() -> float:
@@ -204,42 +283,37 @@ class Run:
             self._progress("Verifying", read=checks.records_so_far(results))
 
         def examined() -> Findings:
-            sent = ledger.index(planned.ledger)
+            sent = ledger.index(self._evidence.directory / "ledger")
             acked = sent.acked
-            begun = checks.with_added(before, (*client.partitions(left_s()), *acked))
+            begun = checks.with_added(kept.ranges, (*client.partitions(left_s()), *acked))
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
             now = client.readable_ranges(ends, left_s())
             ranges = checks.expected(now, begun, acked)
-            job = self._check_job(sent, results, until_s)
+            job = self._check_job(sent, results, until_s, kept)
             items = checks.work_items(sent, ranges, checks.readable(ranges, now))
+            self._examination = checks.Examination(job=job, items=items, sent=sent, ranges=ranges)
             examine = executor_checks.examine if settings.runner.executors else checks.examine
             examine(spark, job, items, cores)
-            then = client.ranges(tuple(sorted(ranges)), left_s())
-            left = checks.left_by(ranges, then)
-            starts = {p: span.log_start_offset for p, span in left.items()}
+            starts = checks.starts_now(client, ranges, left_s())
             return checks.findings(job, items, sent, starts)
 
         return self._watch(spark, examined, tell, until_s)
 
     def _check_job(
-        self, sent: ledger.LedgerIndex, results: Path, until_s: float
+        self, sent: ledger.LedgerIndex, results: Path, until_s: float, kept: KeptRun
     ) -> checks.CheckJob:
         settings = self._settings
         return checks.CheckJob(
             bootstrap=settings.bootstrap,
             topic=settings.topic,
             login=librdkafka(settings.login),
-            salt=salt_of(self._id),
+            salt=salt_of(kept.id),
             keys=settings.produce.keys,
             order_by_key=not settings.produce.is_idempotent,
             until_s=until_s,
             clock=checks.clock_of(sent),
             results=results,
         )
-
-    @property
-    def _deadline_s(self) -> float:
-        return self._started_s + self._settings.deadline_seconds
 
     def _watch(
         self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
@@ -279,10 +353,16 @@ class Run:
             stall_milliseconds_by_partition={str(s.partition): s.milliseconds for s in stalls},
             stalls=stalls,
         )
+        message = verdict.message
+        if verdict.verdict == "Violated" and not self._evidence.is_kept:
+            message += (
+                "; the ledger that proves it vanishes with the driver, since spec.evidence names"
+                " no place to keep it"
+            )
         outcome = Outcome(
             verdict=verdict.verdict,
             reason=verdict.reason.value,
-            message=verdict.message,
+            message=message,
             counts=findings.counts,
             timing=self._timing,
             examples=findings.examples,
@@ -310,13 +390,58 @@ class Run:
         )
 
     def _publish(self, outcome: Outcome, phase: str, findings: Findings | None) -> None:
+        stays = self._evidence.stays(outcome.verdict)
+        kept = Kept(run=self._evidence.name, place=self._evidence.place if stays else None)
+        outcome = msgspec.structs.replace(outcome, evidence=kept)
+        texts = self._texts(outcome, phase, findings)
+        if stays and (missing := self._evidence.store_results(texts)) is not None:
+            kept = msgspec.structs.replace(kept, missing=missing)
+            outcome = msgspec.structs.replace(outcome, evidence=kept)
+            texts = self._texts(outcome, phase, findings)
+        self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+        if not stays:
+            self._evidence.discard()
+
+    def _texts(self, outcome: Outcome, phase: str, findings: Findings | None) -> dict[str, str]:
         state = Progress(phase=phase, counts=self._counts, timing=self._timing)
-        texts = {
+        return {
             "progress.json": as_json(state),
             "verdict.json": as_json(outcome),
             "report.html": report.render(self._settings, outcome, findings),
         }
-        self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+_CAUSES = (Reason.OUT_OF_MEMORY.value, Reason.DISK_FULL.value)
+
+
+def after_a_death(
+    kept: KeptRun, findings: Findings, told: dict[str, int]
+) -> tuple[Findings, str | None]:
+    """Return the findings of a run after its driver died, and why not everything was sent; None if
+    the ledger is complete. `told`: the counts by the producers' last progress. Sent records that
+    the ledger lacks count as unknown."""
+    counts = findings.counts
+    sent = max(counts.sent, told["sent"])
+    unlisted, acks = sent - counts.sent, max(0, told["acked"] - counts.acked)
+    counts = msgspec.structs.replace(counts, sent=sent, unknown=counts.unknown + unlisted)
+    findings = msgspec.structs.replace(findings, counts=counts)
+    if 0 < kept.produce.total <= sent and not unlisted:
+        return findings, None
+    stopped = f"{kept.failure or 'its driver ended early'}; driver {kept.attempt} judged its ledger"
+    if acks:
+        stopped += (
+            f", which lacks {acks} acknowledgements of the last seconds; these are not judged"
+        )
+    return findings, stopped
+
+
+def _refuse_little(limits: cgroup.Limits) -> None:
+    if not limits.tasks:
+        sentence = (
+            f"the driver's memory limit is {limits.memory_mb} MiB; Spark needs at least"
+            f" {cgroup.MEMORY_MIN_MB} MiB (runner.resources.limits.memory)"
+        )
+        raise Refusal(Refused.TOO_LITTLE_MEMORY, sentence)
 
 
 def without_fates(findings: Findings) -> Findings:

@@ -14,6 +14,7 @@ import hashlib
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -70,26 +71,41 @@ def class_archive() -> Path:
     return directory.with_name(f"{directory.name}-{key}.jsa")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jvm:
+    """How the driver's JVM runs. `archives_to`: a file to which it writes an archive of its loaded
+    classes when it ends, None: it uses an existing archive; `heap_mb`: its heap in MiB, None:
+    `DEFAULT_MEMORY`; `events`: an existing directory for Spark's event log, None: there is none."""
+
+    archives_to: Path | None = None
+    heap_mb: int | None = None
+    events: Path | None = None
+
+
+PLAIN = Jvm()
+
+
 def build(
     *,
     name: str,
     cores: int,
     work: Path,
     runner: Runner = IN_PROCESS,
-    archives_to: Path | None = None,
+    jvm: Jvm = PLAIN,
 ) -> SparkSession:
     """Start the JVM and return a Spark session in it. Executors may not have started yet.
 
     `cores`: how many tasks run at the same time; `work`: the directory of temporary files;
-    `runner`: the executors, none by default; `archives_to`: a file to which the JVM writes an
-    archive of its loaded classes when it ends, None: it uses an existing archive.
+    `runner`: the executors, none by default; `jvm`: how the driver's JVM runs.
     """
     # Workers must run the interpreter that has this package, not PATH's `python3`.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = {
         "spark.driver.extraClassPath": f"{jars_directory()}/*",
-        "spark.driver.memory": os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY),
+        "spark.driver.memory": os.environ.get(
+            MEMORY_VARIABLE, f"{jvm.heap_mb}m" if jvm.heap_mb else DEFAULT_MEMORY
+        ),
         # Peers without this run's secret are refused.
         "spark.authenticate": "true",
         "spark.ui.enabled": "false",
@@ -99,8 +115,10 @@ def build(
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(java_options(archives_to)),
+        "spark.driver.extraJavaOptions": " ".join(java_options(jvm.archives_to)),
     }
+    if jvm.events is not None:
+        options |= event_log(jvm.events)
     if runner.executors == 0:
         master, more = f"local[{cores}]", _loopback() | {
             # A producer that is run twice would write its records twice.
@@ -123,9 +141,20 @@ def build(
     return session
 
 
+def event_log(directory: Path) -> dict[str, str]:
+    """Return Spark's options for an event log of one plain file, which can be read up to its last
+    line if the JVM is killed."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": directory.absolute().as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+
+
 def java_options(archives_to: Path | None = None) -> list[str]:
     """Return the options of the JVM, quoted for Spark's configuration. `archives_to`: as in
-    `build`.
+    `Jvm`.
 
     The optimising compiler is left out: the JVM only schedules, and the compiler would take
     processor time from the brokers under measurement.

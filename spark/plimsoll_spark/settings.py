@@ -38,6 +38,10 @@ class Refused(Enum):
     TOPIC_NOT_FOUND = "TopicNotFound"
     TOPIC_NOT_EMPTY = "TopicNotEmpty"
     JARS_MISSING = "JarsMissing"
+    NOTHING_KEPT = "NothingKept"
+    WRONG_RUN = "WrongRun"
+    EVIDENCE_UNUSABLE = "EvidenceUnusable"
+    TOO_LITTLE_MEMORY = "TooLittleMemory"
 
 
 class Refusal(Exception):
@@ -173,6 +177,42 @@ class Runner(_Camel, frozen=True):
     """None: executors are processes of this machine."""
 
 
+class S3(_Camel, frozen=True):
+    """A bucket of an S3 server, by the names of its client."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    """The server's URL; None: Amazon's."""
+    region: str | None = None
+
+
+Keep = Literal["Always", "OnViolation", "Never"]
+
+
+class Evidence(_Camel, frozen=True):
+    """Where the evidence of a run lies, and whether it stays after the run's end. With neither `s3`
+    nor `directory` nothing is kept."""
+
+    directory: str | None = None
+    """The directory of all runs, on a volume; each run has one of its own in it."""
+    persistent_volume_claim: str | None = None
+    """The claim behind `directory`, for messages."""
+    s3: S3 | None = None
+    keep: Keep = "OnViolation"
+    run: str | None = None
+    """The name of the run's own directory; None: the name of the verification."""
+    resume: str | None = None
+    """The name of an earlier run to judge instead; nothing is written."""
+    attempts: int = 1
+    """How many drivers may work on the run. One before the last that breaks says no verdict: the
+    next one judges the ledger that it left."""
+
+    def keeps(self, verdict: str) -> bool:
+        """Return True if the evidence stays after this verdict."""
+        return self.keep == "Always" or (self.keep == "OnViolation" and verdict != "Passed")
+
+
 class Settings(_Camel, frozen=True):
     """What `verification.json` requests: the topic, the records to write, and the checks."""
 
@@ -188,9 +228,17 @@ class Settings(_Camel, frozen=True):
     """The last run of the same schedule, for the report."""
     allow_existing: bool = False
     deadline_seconds: int = 3600
+    evidence: Evidence | None = None
+    """Where the evidence is kept; None: it vanishes with the driver."""
     login: Path | None = None
     """The directory at which the Secret of a User is mounted; None: the listener requires no
     login."""
+
+    @property
+    def run_name(self) -> str:
+        """Return the name of the run's directory in the evidence."""
+        evidence = self.evidence
+        return (evidence and (evidence.resume or evidence.run)) or self.name
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -200,17 +248,30 @@ class Settings(_Camel, frozen=True):
         return CHECKS_BY_ACKS[self.produce.acks] if stated is None else stated
 
 
-def load(path: Path, login: Path | None = None) -> Settings:
-    """Return the settings in a file. `login`: the directory of the mounted Secret, which the file
-    does not state. Raises `Refusal` if the file is malformed, or names no place for a report.
-    `check` judges everything else."""
+def load(path: Path, login: Path | None = None, evidence: Path | None = None) -> Settings:
+    """Return the settings in a file. `login`, `evidence`: the directories of the mounted Secret and
+    of the mounted volume for evidence, which the file does not state. Raises `Refusal` if the file
+    is malformed, or names no place for a report. `check` judges everything else."""
     try:
         content = _without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
     _check_report(settings.report)
-    return msgspec.structs.replace(settings, login=login)
+    kept = settings.evidence
+    if kept is not None and evidence is not None:
+        kept = msgspec.structs.replace(kept, directory=str(evidence))
+    return msgspec.structs.replace(settings, login=login, evidence=kept)
+
+
+def resuming(settings: Settings, run: str) -> Settings:
+    """Return the settings for judging an earlier run by its ledger. Raises `Refusal` if they name
+    no evidence."""
+    if settings.evidence is None:
+        sentence = "--resume needs evidence in the configuration, which says where the run is kept"
+        raise Refusal(Refused.INVALID_SPEC, sentence)
+    kept = msgspec.structs.replace(settings.evidence, resume=run)
+    return msgspec.structs.replace(settings, evidence=kept)
 
 
 def _without_nulls(content: object) -> object:
@@ -246,6 +307,15 @@ def check(settings: Settings) -> None:
         (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
         (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
         (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
+        (
+            "/" in settings.run_name or settings.run_name in (".", ".."),
+            "the name of a run must not be a path",
+        ),
+        (
+            settings.evidence is not None
+            and bool(settings.evidence.s3) == bool(settings.evidence.directory),
+            "evidence must name either a directory or s3",
+        ),
         (not settings.checks, "verify.checks names no check; leave it out for the default ones"),
         (
             not 0 <= settings.verify.min_acked_percent <= 100,

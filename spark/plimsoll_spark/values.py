@@ -77,12 +77,17 @@ class Timing(_Camel, frozen=True):
 
 
 class Example(_Camel, frozen=True):
-    """The place of one fault in the log. `kind`: which count it belongs to, or `unreadable`."""
+    """The place of one fault in the log. `kind`: which count it belongs to, or `unreadable`. `key`,
+    `producer`, `sequence`: of the record at fault; None for a fault without a record, such as a
+    gap."""
 
     topic: str
     partition: int
     offset: int
     kind: str
+    key: str | None = None
+    producer: int | None = None
+    sequence: int | None = None
     last_offset: int | None = None
     brokers: tuple[int, ...] = ()
     """The brokers with replicas that have the fault, in an audit."""
@@ -202,6 +207,15 @@ class Progress(_Camel, frozen=True):
     timing: Timing
 
 
+class Kept(_Camel, frozen=True):
+    """The evidence of a run. `run`: the name by which it is resumed; `place`: where it lies, None
+    if it is gone; `missing`: a sentence about what is not there, or None."""
+
+    run: str
+    place: str | None = None
+    missing: str | None = None
+
+
 class Outcome(_Camel, frozen=True):
     """The content of `verdict.json`, which is written once, at the end of the run."""
 
@@ -213,3 +227,4 @@ class Outcome(_Camel, frozen=True):
     examples: tuple[Example, ...] = ()
     facts: Facts | None = None
     audited: Audited | None = None
+    evidence: Kept | None = None

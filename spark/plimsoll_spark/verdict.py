@@ -38,6 +38,8 @@ class Reason(Enum):
     BUDGET_EXCEEDED = "BudgetExceeded"
     DRIVER_STARVED = "DriverStarved"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DISK_FULL = "DiskFull"
     RUN_BROKE = "RunBroke"
 
 
@@ -59,10 +61,17 @@ def judge_unreadable(examples: Sequence[Example]) -> Verdict:
     return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
 
 
-def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool) -> Verdict:
+def judge(
+    settings: Settings,
+    counts: Counts,
+    *,
+    stopped: str | None,
+    recreated: bool,
+    because: Reason = Reason.DRIVE_INCOMPLETE,
+) -> Verdict:
     """Return the verdict: the most serious violation, else the most serious doubt, else Passed.
-    `stopped`: why a producer stopped early, or None; `recreated`: True if the topic was recreated
-    during the run."""
+    `stopped`: why a producer stopped early, or None; `because`: its reason; `recreated`: True if
+    the topic was recreated during the run."""
     if recreated:
         sentence = "the topic was deleted and made anew during the run; its records went with it"
         return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
@@ -71,6 +80,7 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
             return Verdict(verdict="Violated", reason=reason, message=f"{count} {sentence}")
     for reason, applies, sentence in _doubts(settings, counts, stopped):
         if applies:
+            reason = because if reason is Reason.DRIVE_INCOMPLETE else reason
             return Verdict(verdict="Inconclusive", reason=reason, message=sentence)
     message = _what_held(settings, counts)
     if counts.unknown and settings.produce.acks != "None":
@@ -81,6 +91,20 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
             " reported, and are not judged"
         )
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
+
+
+def judge_partly(settings: Settings, counts: Counts) -> Verdict:
+    """Return the verdict of a run when its checks ran out of time: a violation that they had found,
+    else Inconclusive. `counts`: of what they had examined."""
+    for reason, count, sentence in _violations(settings, counts):
+        if count:
+            message = f"{count} {sentence}; the time was up before everything had been examined"
+            return Verdict(verdict="Violated", reason=reason, message=message)
+    message = (
+        f"the time was up when {counts.read} records had been read back and compared, without a"
+        f" fault; {counts.acked} records were acknowledged"
+    )
+    return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
 
 
 def _what_held(settings: Settings, counts: Counts) -> str:
@@ -132,7 +156,8 @@ def _doubts(
         (
             Reason.DRIVE_INCOMPLETE,
             stopped is not None or counts.sent < asked,
-            f"{counts.sent} of {asked} records were sent: {stopped or 'a producer ended early'}",
+            f"{counts.sent} of {asked} records were sent: {stopped or 'a producer ended early'}"
+            + (f"; {_what_held(settings, counts)}" if counts.read and not counts.expired else ""),
         ),
         (
             Reason.RECORDS_EXPIRED,

@@ -1,44 +1,62 @@
 """`python -m plimsoll_spark.verification --config FILE`: writes to a topic, and verifies its log.
 
-Run by the operator's Job, or by hand. Exit code 0 for any verdict reached (read it in
-`verdict.json`), 1 for a run that failed, 2 for a refused request.
+Run by the operator's Job, or by hand. If the evidence of the run exists, its driver has died: the
+run is judged by the ledger that it left, and nothing is written. Exit code 0 for any verdict
+reached (read it in `verdict.json`), 1 for a run that failed, 2 for a refused request, 3 for a run
+that failed and that the next driver judges.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from plimsoll_spark import cgroup
 from plimsoll_spark import settings as requested
 from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_settings import is_audit, load_audit
+from plimsoll_spark.evidence import Evidence, bucket_of
+from plimsoll_spark.failures import failure_of
 from plimsoll_spark.publish import Publisher, publisher_for
 from plimsoll_spark.run import Run
-from plimsoll_spark.verdict import Reason
 
-VERDICT_REACHED, REFUSED = 0, 2
+VERDICT_REACHED, REFUSED, RESUMABLE = 0, 2, 3
 
 log = logging.getLogger("plimsoll_spark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the verification that the arguments name. Return the exit code: 0 if it reached a
-    verdict, 2 if it was refused. Raises the error of a run that failed, which makes the exit code
-    1."""
+    verdict, 2 if it was refused, 3 if the next driver is to judge it. Raises the error of a run
+    that failed, which makes the exit code 1."""
     parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
     parser.add_argument(
         "--login", type=Path, metavar="DIR", help="where the Secret of a User is mounted"
     )
+    parser.add_argument(
+        "--evidence", type=Path, metavar="DIR", help="where the volume for evidence is mounted"
+    )
+    parser.add_argument(
+        "--bucket-login",
+        type=Path,
+        metavar="DIR",
+        help="where the Secret with the credentials of evidence.s3 is mounted",
+    )
+    parser.add_argument(
+        "--resume", metavar="RUN", help="judge this run by the ledger that it left; write nothing"
+    )
     options = parser.parse_args(arguments)
+    os.umask(0o077)  # evidence and temporary files are for this user only
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        publish, start = _requested(options.config, options.login)
+        publish, start = _requested(options)
     except requested.Refusal as refusal:
         log.error("refused (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
@@ -47,18 +65,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _requested(
-    config: Path, login: Path | None
+    options: argparse.Namespace,
 ) -> tuple[Publisher, Callable[[Publisher, Path], Run | Audit]]:
-    """Return where to publish, and a call that makes the run or the audit that a file asks for.
-    Raises `Refusal`."""
-    if is_audit(config):
-        audited = load_audit(config, login)
+    """Return where to publish, and a call that makes the run or the audit that the arguments ask
+    for. Raises `Refusal`."""
+    if is_audit(options.config):
+        audited = load_audit(options.config, options.login)
         return publisher_for(audited.report), partial(Audit, audited)
-    settings = requested.load(config, login)
-    return publisher_for(settings.report), partial(Run, settings)
+    settings = requested.load(options.config, options.login, options.evidence)
+    if options.resume is not None:
+        settings = requested.resuming(settings, options.resume)
+    bucket = bucket_of(settings.evidence, options.bucket_login)
+
+    def start(publish: Publisher, work: Path) -> Run:
+        return Run(settings, publish, work, Evidence(settings, work, bucket))
+
+    return publisher_for(settings.report), start
 
 
 def _run(run: Run | Audit) -> int:
+    killed_before = cgroup.processes_killed()
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:
@@ -66,7 +92,12 @@ def _run(run: Run | Audit) -> int:
         run.publish_broken(refusal.reason.value, refusal.message)
         return REFUSED
     except Exception as error:
-        run.publish_broken(Reason.RUN_BROKE.value, f"{type(error).__name__}: {error}"[:1000])
+        failure = failure_of(error, killed=cgroup.processes_killed() - killed_before)
+        if isinstance(run, Run) and run.may_be_resumed:
+            log.exception("%s: %s", failure.reason.value, failure.message)
+            run.leave(failure.reason.value, failure.message)
+            return RESUMABLE
+        run.publish_broken(failure.reason.value, failure.message)
         raise
     log.info("%s (%s): %s", outcome.verdict, outcome.reason, outcome.message)
     return VERDICT_REACHED

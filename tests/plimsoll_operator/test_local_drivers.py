@@ -12,6 +12,7 @@ import pytest
 from tests.integration.local_cluster import runs, wait_for
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.evidence import EvidenceStore
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.verification import Produce, Verification, VerificationSpec
 from plimsoll_operator.api_server.kinds import shipped
@@ -30,7 +31,8 @@ WITHIN_S = 30
 ENDS = """
 import json, os, sys
 config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
-print(json.dumps({"config": config, "tmp": os.environ["TMPDIR"], "cwd": os.getcwd()}))
+said = {"config": config, "tmp": os.environ["TMPDIR"], "cwd": os.getcwd()}
+print(json.dumps({**said, "arguments": sys.argv[1:]}))
 sys.exit(3 if config["produce"]["records"] == 666 else 0)
 """
 WAITS = """
@@ -41,9 +43,12 @@ signal.pause()
 """
 
 
-def a_driver(records: int = 1) -> SparkDriver:
+def a_driver(records: int = 1, evidence: EvidenceStore | None = None) -> SparkDriver:
     spec = VerificationSpec(
-        cluster_ref=LocalClusterRef(name="main"), topic="t", produce=Produce(records=records)
+        cluster_ref=LocalClusterRef(name="main"),
+        topic="t",
+        produce=Produce(records=records),
+        evidence=evidence,
     )
     meta = ObjectMeta(name="check", namespace="default", uid="v")
     made = Verification(metadata=meta, spec=spec)
@@ -155,6 +160,20 @@ async def test_failed_driver_names_its_log(scene: Scene, caplog: pytest.LogCaptu
     assert (await scene.until("Failed")).exit_code == 3
     await scene.pods.stop_all()
     assert str(scene.log) in caplog.text
+
+
+async def test_claim_of_a_driver_is_a_kept_directory(scene: Scene) -> None:
+    evidence = EvidenceStore(persistent_volume_claim="proofs")
+    driver = a_driver(evidence=evidence)
+    scene.config_map(driver)
+    scene.pods.start(pod(driver))
+    await scene.until("Succeeded")
+    said = json.loads(scene.log.read_text())
+    claim = scene.layout.claims / "proofs"
+    assert said["arguments"][-2:] == ["--evidence", str(claim)]
+    await scene.pods.stop_all()
+    assert claim.is_dir()
+    assert claim.stat().st_mode & 0o077 == 0
 
 
 async def test_driver_without_config_map_has_failed(scene: Scene) -> None:

@@ -100,6 +100,14 @@ def test_ack_without_offset_is_kept_anywhere(tmp_path: Path) -> None:
     assert tally(tmp_path, forget) == Counts(sent=20, acked=20, read=20)
 
 
+def test_lost_record_is_named_with_its_key(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    (lost,) = examined(tmp_path, sent, read[:9] + read[10:], {0: (0, 9), 1: (0, 10)}).examples
+    assert (lost.partition, lost.offset, lost.kind) == (0, 9, "lost")
+    assert (lost.producer, lost.sequence) == (sent[9].producer, sent[9].sequence)
+    assert (lost.key or "").startswith("k")
+
+
 def test_ack_without_offset_or_record_is_lost(tmp_path: Path) -> None:
     def lose(sent: list[Sent], read: list[Read]) -> None:
         sent[3] = replace(sent[3], offset=None)
@@ -116,6 +124,9 @@ def test_duplicates_are_copies_after_the_first(tmp_path: Path, partition: int) -
     found = examined(tmp_path, sent, read + copies, {0: (0, 10), 1: (0, 10), partition: (0, 12)})
     places = [(one.partition, one.offset) for one in found.examples if one.kind == "duplicated"]
     assert places == [(partition, 10), (partition, 11)]
+    assert {(one.producer, one.sequence) for one in found.examples} == {
+        (read[3].producer, read[3].sequence)
+    }
     assert (found.counts.duplicated, found.counts.out_of_order) == (2, 0)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from plimsoll_spark.settings import Check, Produce, Settings, Verify
 from plimsoll_spark.values import Counts, Example
-from plimsoll_spark.verdict import Reason, judge, judge_unreadable
+from plimsoll_spark.verdict import Reason, judge, judge_partly, judge_unreadable
 
 CLEAN = Counts(sent=200, acked=198, unknown=2, read=199)
 
@@ -18,6 +18,22 @@ def asked(*checks: Check, **produce: object) -> Settings:
         produce=msgspec.convert({"records": 200, **produce}, Produce),
     )
     return msgspec.structs.replace(settings, verify=Verify(checks=checks)) if checks else settings
+
+
+def test_stopped_run_says_what_was_judged() -> None:
+    counts = msgspec.structs.replace(CLEAN, sent=190)
+    verdict = judge(
+        asked(), counts, stopped="x died", recreated=False, because=Reason.OUT_OF_MEMORY
+    )
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.OUT_OF_MEMORY)
+    assert "190 of 200 records were sent: x died; all " in verdict.message
+
+
+def test_checks_out_of_time_report_what_they_found() -> None:
+    assert judge_partly(asked(), CLEAN).reason is Reason.DEADLINE_EXCEEDED
+    lossy = judge_partly(asked(), msgspec.structs.replace(CLEAN, lost=1))
+    assert (lossy.verdict, lossy.reason) == ("Violated", Reason.RECORDS_LOST)
+    assert "before everything had been examined" in lossy.message
 
 
 def test_clean_counts_pass_and_report_unanswered() -> None:

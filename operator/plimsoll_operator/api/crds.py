@@ -409,6 +409,15 @@ VERIFICATION = Kind(
             "produce.load.profile needs a step with recordsPerSecond above 0.",
         ),
         *DRILL_RULES,
+        (
+            "!has(self.evidence) || has(self.evidence.s3) != "
+            "has(self.evidence.persistentVolumeClaim)",
+            "evidence needs either persistentVolumeClaim or s3.",
+        ),
+        (
+            "!has(self.evidence) || has(self.produce)",
+            "evidence needs produce: an audit keeps no ledger.",
+        ),
     ),
     object_rules=(
         (

@@ -10,6 +10,7 @@ from msgspec import Meta
 from plimsoll_operator.api.audit_source import AuditSource
 from plimsoll_operator.api.drill import Drill, DrillMark
 from plimsoll_operator.api.durations import Duration
+from plimsoll_operator.api.evidence import EvidenceStore
 from plimsoll_operator.api.meta import (
     Api,
     ClusterObject,
@@ -119,6 +120,10 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     budget: Budget | None = None
     drill: Drill | None = None
     runner: Runner | None = None
+    evidence: Annotated[
+        EvidenceStore | None,
+        described("Unset: the ledger vanishes with the driver's pod."),
+    ] = None
     allow_existing: Annotated[
         bool | None, described("true: the topic may already hold records.")
     ] = None
@@ -193,6 +198,9 @@ class Example(Api, frozen=True, kw_only=True):
     partition: int = 0
     offset: int = 0
     kind: Short = ""
+    key: Short | None = None
+    producer: Count | None = None
+    sequence: Count | None = None
     last_offset: Annotated[int | None, described("The end of the range, in an audit.")] = None
     brokers: Annotated[
         tuple[int, ...],
@@ -216,6 +224,17 @@ class Evidence(Api, frozen=True, kw_only=True):
     """Numbers and examples on which the verdict is based."""
 
     report_config_map: Short
+    run: Annotated[
+        Short | None, described("The name by which spec.evidence.resume judges the run again.")
+    ] = None
+    place: Annotated[
+        Annotated[str, Meta(max_length=512)] | None,
+        described("Where the evidence is kept; unset: it is not."),
+    ] = None
+    missing: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        described("Why a part of the evidence is not there."),
+    ] = None
     examples: Annotated[tuple[Example, ...], Meta(max_length=20)] = ()
 
 

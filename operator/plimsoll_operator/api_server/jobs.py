@@ -1,4 +1,5 @@
-"""A small Job controller: one pod at a time, until one succeeds or too many have failed.
+"""A small Job controller: one pod at a time, until one succeeds, too many have failed, or one has
+failed with an exit code that its `podFailurePolicy` makes final.
 
 Called by hosts with a runtime for such pods, beside `Workloads`. It supports no parallel or indexed
 Jobs, and does not delay retries. Source: Kubernetes' "Jobs" and `pkg/controller/job`.
@@ -64,7 +65,9 @@ class _Job:
             return
         if self._before.get("active") and not running:
             failed += 1  # its pod has failed, or was deleted before it had ended
-        if failed > self._spec.get("backoffLimit", BACKOFF_LIMIT_DEFAULT):
+        if any(self._is_final(pod) for pod in pods):
+            self._show(failed=failed, ending="Failed", reason="PodFailurePolicy")
+        elif failed > self._spec.get("backoffLimit", BACKOFF_LIMIT_DEFAULT):
             self._show(failed=failed, ending="Failed", reason="BackoffLimitExceeded")
         elif self._is_late():
             for pod in running:
@@ -73,6 +76,22 @@ class _Job:
             self._show(failed=failed, ending="Failed", reason="DeadlineExceeded")
         else:
             self._show(failed=failed, active=bool(running) or self._make(failed))
+
+    def _is_final(self, pod: StoredObject) -> bool:
+        """Return True if the pod failed with an exit code of a rule FailJob."""
+        if phase(pod) != "Failed":
+            return False
+        states = (pod.body.get("status") or {}).get("containerStatuses") or ()
+        codes = [
+            ((one.get("state") or {}).get("terminated") or {}).get("exitCode") for one in states
+        ]
+        rules = (self._spec.get("podFailurePolicy") or {}).get("rules") or ()
+        return any(
+            code in (rule.get("onExitCodes") or {}).get("values", ())
+            for rule in rules
+            if rule["action"] == "FailJob" and rule["onExitCodes"]["operator"] == "In"
+            for code in codes
+        )
 
     def _is_late(self) -> bool:
         limit_s = self._spec.get("activeDeadlineSeconds")

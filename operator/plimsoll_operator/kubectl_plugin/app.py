@@ -200,7 +200,9 @@ def adopt(topic: Topic) -> Act:
 
 @verb("verify")
 def verify(
-    topic: Topic,
+    topic: Annotated[
+        str | None, typer.Argument(help="The topic's name in the log.", show_default=False)
+    ] = None,
     records: Annotated[int, typer.Option(min=1, help="Number of records to write.")] = 10_000,
     rate: Annotated[
         int | None, typer.Option(min=1, help="Maximum rate, in records per second.")
@@ -211,12 +213,20 @@ def verify(
     user: Annotated[
         str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Judge the ledger that this Verification kept; write nothing."),
+    ] = None,
 ) -> Act:
     """Create a Verification of a topic and follow it to its verdict."""
+    if resume is not None:
+        return _Following(partial(verbs_verify.begin_again, earlier=resume))
+    if topic is None:
+        raise typer.BadParameter("a topic or --resume VERIFICATION is needed")
     work = verbs_verify.Workload(
         topic=topic, records=records, per_second=rate, allow_existing=allow_existing, user=user
     )
-    return _Following(work)
+    return _Following(partial(verbs_verify.begin, work=work))
 
 
 @verb("audit")
@@ -230,7 +240,8 @@ def audit(
     ] = None,
 ) -> Act:
     """Audit existing topics on every replica's disk and follow to the verdict; writes nothing."""
-    return _Following(verbs_verify.Auditing(pattern=pattern, rate=rate, user=user))
+    work = verbs_verify.Auditing(pattern=pattern, rate=rate, user=user)
+    return _Following(partial(verbs_verify.begin, work=work))
 
 
 @verb("schedules")
@@ -256,13 +267,14 @@ class _Following:
 
     follows = True
 
-    def __init__(self, work: verbs_verify.Workload | verbs_verify.Auditing) -> None:
-        self._work = work
+    def __init__(self, begin: Callable[[PluginSession], Awaitable[str]]) -> None:
+        """`begin`: creates the Verification and returns its name."""
+        self._begin = begin
         self._name = ""
 
     async def __call__(self, session: PluginSession) -> Findings:
         if not self._name:
-            self._name = await verbs_verify.begin(session, self._work)
+            self._name = await self._begin(session)
         return await verbs_verify.progress(session, self._name)
 
 

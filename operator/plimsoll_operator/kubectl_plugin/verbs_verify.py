@@ -24,6 +24,7 @@ from plimsoll_operator.kubectl_plugin.shown import (
     told,
     warned,
 )
+from plimsoll_operator.manifests.verification import run_name
 
 OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
@@ -65,13 +66,33 @@ async def begin(session: PluginSession, work: Workload | Auditing) -> str:
     or if the topic to write to neither exists nor is declared by an object."""
     if isinstance(work, Workload):
         await _refuse_unknown(session, work.topic)
-    at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    kind = "verify" if isinstance(work, Workload) else "audit"
-    name = f"{kind}-{at}-{secrets.token_hex(2)}"  # unique even within one second
     what = _writes(work) if isinstance(work, Workload) else _audits(work)
     spec: Object = {"clusterRef": {"name": session.cluster.metadata.name}, **what}
     if work.user is not None:
         spec["user"] = work.user
+    return await _create(session, spec)
+
+
+async def begin_again(session: PluginSession, earlier: str) -> str:
+    """Create a Verification that judges the ledger which an earlier one kept, and return its name.
+    Raises `Problem` if that one does not exist or keeps no evidence."""
+    try:
+        body = await session.kube.get(VERIFICATIONS, session.namespace, earlier)
+    except ApiError as error:
+        raise Problem(f"Verification {earlier}: {told(error)}") from error
+    spec: Object = body["spec"]
+    if "evidence" not in spec:
+        raise Problem(
+            f"Verification {earlier} keeps no ledger: it has no spec.evidence. Run it anew."
+        )
+    run = spec["evidence"].get("resume") or run_name(earlier, body["metadata"]["uid"])
+    return await _create(session, {**spec, "evidence": {**spec["evidence"], "resume": run}})
+
+
+async def _create(session: PluginSession, spec: Object) -> str:
+    at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    kind = "audit" if "source" in spec else "verify"
+    name = f"{kind}-{at}-{secrets.token_hex(2)}"  # unique even within one second
     body = {
         "apiVersion": API_VERSION,
         "kind": VERIFICATIONS.kind,
@@ -187,6 +208,9 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts.append(table(["out of order" if t == "outOfOrder" else t for t in titles], [cells]))
     if evidence := status.get("evidence"):
         parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
+        if place := evidence.get("place"):
+            missing = f" ({evidence['missing']})" if evidence.get("missing") else ""
+            parts.append(line(f"Its evidence is kept: {place}{missing}."))
     data = {"name": name, "status": status}
     return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
 

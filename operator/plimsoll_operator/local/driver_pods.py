@@ -40,7 +40,6 @@ from plimsoll_operator.manifests.verification import (
     DIRECTORY,
     ENVIRONMENT,
     FILE,
-    LOGIN,
     PODS,
     TEMPORARY,
     arguments,
@@ -248,15 +247,21 @@ class DriverPods:
         folders = {}
         volumes = folder / "volumes"
         for volume in pod["spec"].get("volumes") or ():
-            path = folders[volume["name"]] = within(volumes, volume["name"])
-            path.mkdir(parents=True, exist_ok=True)
+            claim = volume.get("persistentVolumeClaim")
+            if claim is not None:
+                path = within(self._layout.claims, claim["claimName"])
+            else:
+                path = within(volumes, volume["name"])
+            folders[volume["name"]] = path
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if config_map := volume.get("configMap"):
                 for name, text in self._data(pod, folder, config_map["name"]).items():
                     within(path, name).write_text(text)
             if secret := volume.get("secret"):
-                path.chmod(0o700)
+                keys = [item["key"] for item in secret.get("items") or ()]
                 for name, content in self._secret(pod, secret["secretName"]).items():
-                    write_whole(within(path, name), content, private=True)
+                    if not keys or name in keys:
+                        write_whole(within(path, name), content, private=True)
         (container,) = pod["spec"]["containers"]
         return {one["mountPath"]: folders[one["name"]] for one in container["volumeMounts"]}
 
@@ -287,7 +292,7 @@ class DriverPods:
     async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
         if DIRECTORY not in mounts:
             raise NotThere("the pod mounts no configuration")
-        words = [translated(word, mounts) for word in arguments(with_login=LOGIN in mounts)]
+        words = [translated(word, mounts) for word in arguments(mounts)]
         if running.stopping.is_set():
             return NOT_STARTED
         with self._layout.pod_log(running.name).open("ab") as log:

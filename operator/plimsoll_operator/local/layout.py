@@ -93,6 +93,11 @@ class DirectoryLayout:
         """Return the folder of a driver's pod, which holds its volumes while it runs."""
         return self.root / "pods" / name
 
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the volume claims that drivers mount, each a folder that stays."""
+        return self.root / "claims"
+
     def pod_log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 

@@ -120,10 +120,11 @@ class BrokersOf(NamedTuple):
 
 class DriverPorts(NamedTuple):
     """The ports that the driver of a Verification connects to: the brokers' listener, the API
-    server."""
+    server, and the S3 server of its evidence, None if it has none."""
 
     kafka: int
     api_server: Sequence[int]
+    bucket: int | None = None
 
 
 def driver_policy(
@@ -134,8 +135,8 @@ def driver_policy(
     ports: DriverPorts,
 ) -> Manifest:
     """Build the NetworkPolicy of a Verification's driver: it may connect to the brokers of one
-    cluster, to the API server and to DNS, and nothing may connect to it. `selector`: labels of the
-    driver's pod."""
+    cluster, to the API server, to DNS and to an S3 server, and nothing may connect to it.
+    `selector`: labels of the driver's pod."""
     brokers = _brokers(cluster_namespace, cluster_name)
     return NETWORK_POLICIES.manifest(
         metadata,
@@ -147,6 +148,7 @@ def driver_policy(
                 {"ports": list(DNS_PORTS)},
                 {"to": [brokers], "ports": [_tcp(ports.kafka)]},
                 {"ports": [_tcp(port) for port in ports.api_server]},
+                *({"ports": [_tcp(port)]} for port in (ports.bucket,) if port is not None),
             ],
         },
     )

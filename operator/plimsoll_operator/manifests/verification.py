@@ -4,12 +4,15 @@ write one ConfigMap."""
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.evidence import EvidenceStore
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.verification import Runner, Verification, Verify
@@ -46,6 +49,11 @@ from plimsoll_operator.manifests.statefulset import container_security, pod_secu
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
 LOGIN = "/etc/plimsoll-login"
+EVIDENCE = "/var/lib/plimsoll-evidence"
+BUCKET_LOGIN = "/etc/plimsoll-bucket"
+BUCKET_KEYS_NEEDED = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+BUCKET_KEYS = (*BUCKET_KEYS_NEEDED, "AWS_SESSION_TOKEN", "ca.crt")
+"""The keys of the Secret of `evidence.s3` that are mounted."""
 TEMPORARY = "/tmp"
 ENVIRONMENT = {"HOME": TEMPORARY, "SPARK_LOCAL_DIRS": TEMPORARY}
 """Environment variables of every driver. Spark and the JVM write below the home directory, and the
@@ -63,10 +71,16 @@ LABELS = {
 PODS = "pods"
 """The field of the driver's configuration that says how to make pods of executors."""
 DEADLINE_SECONDS_DEFAULT = 3600
+TIMEOUT_SECONDS_DEFAULT = 600
+"""Seconds that the driver takes at most for reading the topic back, if the spec states nothing."""
 # The driver stops itself at the deadline and needs time to report why before its Job ends it.
 LAST_WORDS_SECONDS = 240
+ATTEMPTS = 2
+"""How many drivers work on a run with evidence: the second judges the ledger of one that died."""
+ENDINGS = [1, 2]
+"""Exit codes of a driver that has said why it failed, or why it refused; no other follows it."""
 RESOURCES_DEFAULT: Manifest = {
-    "requests": {"cpu": "100m", "memory": "768Mi"},
+    "requests": {"cpu": "500m", "memory": "1Gi"},
     "limits": {"memory": "2Gi"},
 }
 
@@ -131,6 +145,17 @@ class SparkDriver:
         return {**LABELS, labels.VERIFICATION: self.name}
 
 
+def run_name(verification: str, uid: str) -> str:
+    """Return the name of a run in its evidence. It tells Verifications of the same name apart."""
+    return f"{verification}-{uid[:8]}"
+
+
+def timeout_seconds(verification: Verification) -> int:
+    """Return the seconds that the driver takes at most for reading the topic back."""
+    verify = verification.spec.verify
+    return (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
+
+
 def job_name(verification: str) -> str:
     return f"{verification}-driver"
 
@@ -155,7 +180,7 @@ def policies(driver: SparkDriver) -> list[Manifest]:
         driver.metadata(f"{driver.name}-driver"),
         _selector(driver),
         *driver.verification.cluster_key,
-        DriverPorts(driver.kafka_port, driver.api_server_ports),
+        DriverPorts(driver.kafka_port, driver.api_server_ports, _bucket_port(driver)),
     )
     if not driver.executors:
         return [policy]
@@ -239,6 +264,15 @@ def config(driver: SparkDriver) -> Manifest:
     }
     if driver.previous is not None:
         content["previous"] = driver.previous
+    if spec.evidence is not None:
+        place = msgspec.to_builtins(spec.evidence)
+        if "s3" in place:
+            del place["s3"]["secret"]
+        content["evidence"] = {
+            **place,
+            "run": run_name(driver.name, verification.metadata.uid),
+            "attempts": ATTEMPTS,
+        }
     if spec.user is not None:
         content["user"] = spec.user
     files = {}
@@ -307,22 +341,59 @@ def _executors(driver: SparkDriver) -> Manifest:
 
 
 def job(driver: SparkDriver) -> Manifest:
-    """Build the driver's Job. It has no retries: a second attempt would find the records of the
-    first in the topic."""
-    return JOBS.manifest(
-        driver.metadata(f"{driver.name}-driver"),
-        spec={
+    """Build the driver's Job. A driver that dies has one successor if its evidence is kept, which
+    judges the ledger of the first. Else there is none: it would find the records of the first in
+    the topic."""
+    template = {"metadata": {"labels": driver.labels}, "spec": _pod(driver)}
+    if driver.verification.spec.evidence is None:
+        spec: Manifest = {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": LAST_WORDS_SECONDS
-            + (driver.verification.spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT),
-            "template": {"metadata": {"labels": driver.labels}, "spec": _pod(driver)},
-        },
+            "activeDeadlineSeconds": LAST_WORDS_SECONDS + driver.deadline_seconds,
+        }
+    else:
+        codes = {"containerName": "driver", "operator": "In", "values": ENDINGS}
+        spec = {
+            "backoffLimit": ATTEMPTS - 1,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+            "activeDeadlineSeconds": ATTEMPTS * LAST_WORDS_SECONDS
+            + driver.deadline_seconds
+            + timeout_seconds(driver.verification),
+        }
+    return JOBS.manifest(
+        driver.metadata(f"{driver.name}-driver"), spec={**spec, "template": template}
     )
 
 
-def arguments(*, with_login: bool) -> list[str]:
-    login = ("--login", LOGIN) if with_login else ()
-    return ["--config", f"{DIRECTORY}/{FILE}", *login]
+def arguments(mounts: Collection[str]) -> list[str]:
+    """Return the arguments of a driver. `mounts`: where its pod has volumes."""
+    options = (("--login", LOGIN), ("--evidence", EVIDENCE), ("--bucket-login", BUCKET_LOGIN))
+    return [
+        "--config",
+        f"{DIRECTORY}/{FILE}",
+        *(word for option in options if option[1] in mounts for word in option),
+    ]
+
+
+def _bucket_port(driver: SparkDriver) -> int | None:
+    """Return the port of the S3 server to which the driver connects, or None."""
+    evidence = driver.verification.spec.evidence
+    if evidence is None or evidence.s3 is None:
+        return None
+    url = urlsplit(evidence.s3.endpoint or "https:")
+    return url.port or (80 if url.scheme == "http" else 443)
+
+
+def _evidence_volumes(store: EvidenceStore | None) -> dict[str, tuple[str, Manifest]]:
+    """Return the volumes of the evidence, by name: where each is mounted, and its source."""
+    if store is None:
+        return {}
+    if store.s3 is None:
+        claim = {"claimName": store.persistent_volume_claim}
+        return {"evidence": (EVIDENCE, {"persistentVolumeClaim": claim})}
+    # No other key of the Secret can be read by the driver, whatever its image.
+    items = [{"key": key, "path": key} for key in BUCKET_KEYS]
+    secret = {"secretName": store.s3.secret, "items": items, "optional": True}
+    return {"bucket-login": (BUCKET_LOGIN, {"secret": secret})}
 
 
 def _pod(driver: SparkDriver) -> Manifest:
@@ -330,23 +401,29 @@ def _pod(driver: SparkDriver) -> Manifest:
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
     login = [driver.login] if driver.login else []
     rpc = [secret_volume(driver.name)] if driver.executors else []
+    evidence = _evidence_volumes(driver.verification.spec.evidence)
+    mounts: list[Manifest] = [
+        {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
+        {"name": "tmp", "mountPath": TEMPORARY},
+        *({"name": "login", "mountPath": LOGIN, "readOnly": True} for _ in login),
+        *(
+            {"name": name, "mountPath": path, **({"readOnly": True} if "secret" in source else {})}
+            for name, (path, source) in evidence.items()
+        ),
+        *(SECRET_MOUNT for _ in rpc),
+    ]
     container = {
         "name": "driver",
         "image": runner.image or driver.image,
         "imagePullPolicy": driver.image_pull_policy,
-        "args": arguments(with_login=bool(login)),
+        "args": arguments([str(one["mountPath"]) for one in mounts]),
         "env": [
             *({"name": name, "value": value} for name, value in ENVIRONMENT.items()),
             *(POD_ENVIRONMENT if driver.executors else ()),
         ],
         "resources": resources,
         "securityContext": container_security(),
-        "volumeMounts": [
-            {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
-            {"name": "tmp", "mountPath": TEMPORARY},
-            *({"name": "login", "mountPath": LOGIN, "readOnly": True} for _ in login),
-            *(SECRET_MOUNT for _ in rpc),
-        ],
+        "volumeMounts": mounts,
     }
     return {
         "restartPolicy": "Never",
@@ -361,5 +438,6 @@ def _pod(driver: SparkDriver) -> Manifest:
             {"name": "tmp", "emptyDir": {"sizeLimit": "8Gi"}},
             *({"name": "login", "secret": {"secretName": name}} for name in login),
             *rpc,
+            *({"name": name, **source} for name, (_, source) in evidence.items()),
         ],
     }

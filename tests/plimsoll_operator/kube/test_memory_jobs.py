@@ -117,6 +117,17 @@ async def test_job_fails_beyond_its_backoff_limit(cluster: Cluster, limit: int) 
     assert len(set(cluster.runtime.started)) == limit + 1
 
 
+@pytest.mark.parametrize(("code", "tries"), [(1, 1), (3, 2)])
+async def test_final_exit_code_ends_a_job(cluster: Cluster, code: int, tries: int) -> None:
+    codes = {"containerName": "driver", "operator": "In", "values": [1, 2]}
+    rules = [{"action": "FailJob", "onExitCodes": codes}]
+    await cluster.make(backoffLimit=1, podFailurePolicy={"rules": rules})
+    cluster.becomes(RuntimeState(phase="Failed", exit_code=code))
+    reason = "PodFailurePolicy" if tries == 1 else "BackoffLimitExceeded"
+    assert await cluster.ending() == ("Failed", reason)
+    assert len(cluster.runtime.started) == tries
+
+
 async def test_pod_deleted_before_its_end_counts_failed(cluster: Cluster) -> None:
     await cluster.make(backoffLimit=0)
     (pod,) = cluster.pods()

@@ -243,6 +243,21 @@ async def test_audit_shows_findings_with_brokers() -> None:
     assert "unreadable: its CRC is wrong" in said(found)
 
 
+async def test_resumed_verification_names_the_kept_run() -> None:
+    session = scene()
+    spec = {"clusterRef": {"name": "main"}, "topic": "t", "produce": {"records": 5}}
+    kept = {"persistentVolumeClaim": "proofs"}
+    for name, evidence in (("kept", {"evidence": kept}), ("lost", {})):
+        meta = {"name": name, "namespace": "kafka", "uid": "0123456789ab"}
+        session.kube.put(VERIFICATIONS, {"metadata": meta, "spec": spec | evidence})
+    made = session.kube.find(
+        VERIFICATIONS, "kafka", await verbs_verify.begin_again(session, "kept")
+    )
+    assert made["spec"] == spec | {"evidence": kept | {"resume": "kept-01234567"}}
+    with pytest.raises(Problem, match=r"has no spec\.evidence"):
+        await verbs_verify.begin_again(session, "lost")
+
+
 async def test_verification_verdict_is_the_exit_code() -> None:
     session = scene(views={"/topics/t": {}})
     work = verbs_verify.Workload(topic="t", records=5, per_second=2, allow_existing=True)

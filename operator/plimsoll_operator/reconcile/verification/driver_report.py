@@ -26,14 +26,12 @@ from plimsoll_operator.api.verification import (
 )
 from plimsoll_operator.api.workload import Capacity
 from plimsoll_operator.kube.kube_api import Object
-from plimsoll_operator.manifests.verification import SparkDriver
+from plimsoll_operator.manifests.verification import SparkDriver, timeout_seconds
 
 VERDICT, PROGRESS = "verdict.json", "progress.json"
 UNREADABLE = "ReportUnreadable"
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 EXAMPLES_MAX = 20
-TIMEOUT_SECONDS_DEFAULT = 600
-"""Maximum seconds that the driver takes for reading the topic back, if the spec states none."""
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _STORED = range(-(2**63), 2**63)
@@ -72,9 +70,7 @@ def _content(text: str) -> dict[str, Any]:
 
 def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
     phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
-    verify = driver.verification.spec.verify
-    timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
-    text = "The driver is producing records."
+    text, timeout_s = "The driver is producing records.", timeout_seconds(driver.verification)
     if driver.verification.spec.source is not None:
         text = (
             "The replicas are read and compared. The verdict is due deadlineSeconds "
@@ -84,9 +80,9 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
     elif phase == "Verifying":
         text = (
             "The topic is read back and compared with what was acknowledged. The verdict is due "
-            f"within verify.timeoutSeconds ({timeout_s}), and at the latest deadlineSeconds "
-            f"({driver.deadline_seconds}) after the start; records that other clients write to "
-            f"the topic make it take longer. Progress: {driver.where_it_says}"
+            f"within verify.timeoutSeconds ({timeout_s}), and at the latest "
+            f"deadlineSeconds ({driver.deadline_seconds}) after the start; records that other "
+            f"clients write to the topic make it take longer. Progress: {driver.where_it_says}"
         )
     return VerificationStatus(
         phase=phase,
@@ -114,7 +110,7 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
         verdict=verdict,
         counts=_convert(content.get("counts"), Counts),
         timing=_timing(content.get("timing")),
-        evidence=Evidence(report_config_map=name, examples=_examples(content.get("examples"))),
+        evidence=_evidence(content, name),
         audited=_convert(content["audited"], Audited) if content.get("audited") else None,
         capacity=_capacity(content.get("facts")),
         conditions=final(
@@ -144,6 +140,21 @@ def _reason(stated: object, verdict: str) -> str:
 def _examples(stated: object) -> tuple[Example, ...]:
     rows = stated[:EXAMPLES_MAX] if isinstance(stated, list) else []
     return tuple(_convert(one, Example) for one in rows)
+
+
+def _evidence(content: dict[str, Any], name: str) -> Evidence:
+    """Return the details of a verdict, and where the driver kept its evidence."""
+    kept = content.get("evidence")
+    stated = kept if isinstance(kept, dict) else {}
+    examples = _examples(content.get("examples"))
+    try:
+        return msgspec.convert(
+            {"reportConfigMap": name, "examples": examples}
+            | {key: stated[key] for key in ("run", "place", "missing") if stated.get(key)},
+            Evidence,
+        )
+    except msgspec.ValidationError:
+        return Evidence(report_config_map=name, examples=examples)
 
 
 def _timing(stated: object) -> Timing:

@@ -15,6 +15,7 @@ import msgspec
 from plimsoll_core.addresses import split_address
 from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.topic_configs import compacts
+from plimsoll_core.controller.moves.target_choice import disk_rooms
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
@@ -42,7 +43,13 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.executors import ExecutorSize, executor_size
 from plimsoll_operator.manifests.listener_secrets import data_of
-from plimsoll_operator.manifests.verification import SparkDriver, children, role
+from plimsoll_operator.manifests.verification import (
+    SparkDriver,
+    children,
+    role,
+    run_name,
+    timeout_seconds,
+)
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.shared.client_bootstrap import (
@@ -51,12 +58,11 @@ from plimsoll_operator.reconcile.shared.client_bootstrap import (
     mechanisms_of,
 )
 from plimsoll_operator.reconcile.verification import drill
-from plimsoll_operator.reconcile.verification.driver_report import (
-    TIMEOUT_SECONDS_DEFAULT,
-    final,
-    reported,
-)
+from plimsoll_operator.reconcile.verification.driver_death import cause, pods_of_job
+from plimsoll_operator.reconcile.verification.driver_report import final, reported
+from plimsoll_operator.reconcile.verification.evidence_place import waits_for_evidence
 from plimsoll_operator.reconcile.verification.expiry import expire
+from plimsoll_operator.reconcile.verification.volume_room import why_no_room
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.cluster_counts import partitions_of
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
@@ -200,12 +206,20 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     begun = await _of_the_driver(term, verification, driver)
     if begun is not None:
         return begun
-    never = cannot_end(driver) or cannot_tell(term, verification) or cannot_run(driver)
-    if never is None:
-        never = drill.refusal(term, verification)
+    never = (
+        cannot_end(driver)
+        or cannot_tell(term, verification)
+        or cannot_run(driver)
+        or cannot_fit(term, verification)
+        or drill.refusal(term, verification)
+    )
     if never is not None:
         return never
-    waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
+    waits = (
+        _waits_for(term, verification, driver)
+        or await _waits_for_login(term, driver)
+        or await waits_for_evidence(term.kube, verification)
+    )
     if waits is not None:
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
     for manifest in children(driver):
@@ -257,8 +271,12 @@ async def _of_the_driver(
                 status, f"Job {driver.job} was deleted before it finished."
             )
     if job is not None and _is_over(job):
-        text = f"The driver's pod exited without a verdict; see {driver.where_it_says}"
-        return _ended_without_a_verdict(status, text)
+        pods = await pods_of_job(term.kube, verification.metadata.namespace, driver.job)
+        reason, text = cause(pods, driver.where_it_says)
+        if verification.spec.evidence is not None:
+            run = run_name(driver.name, verification.metadata.uid)
+            text = f"{text.removesuffix('.')}. Its ledger is kept: evidence.resume: {run}"
+        return _ended_without_a_verdict(status, text, reason)
     if job is not None and status is None:
         return _pending("DriverStarted", "The driver's pod is starting.")
     return status
@@ -374,7 +392,7 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     """Return a failed status if the records cannot be written in time at the rate that the spec
     states, else None."""
     spec, produce = driver.verification.spec, driver.verification.spec.produce
-    if produce is None:
+    if produce is None or (spec.evidence is not None and spec.evidence.resume is not None):
         return None
     rate, load = produce.records_per_second, produce.load
     if rate is not None:
@@ -383,7 +401,7 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
         needed_s, at = profile_seconds(load), "the rates of produce.load"
     else:
         return None
-    timeout_s = (spec.verify and spec.verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
+    timeout_s = timeout_seconds(driver.verification)
     left_s = driver.deadline_seconds - min(timeout_s, driver.deadline_seconds / 2)
     if needed_s <= left_s:
         return None
@@ -396,6 +414,18 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
         phase="Failed",
         verdict="Inconclusive",
         conditions=final("Failed", "CannotEnd", message),
+    )
+
+
+def cannot_fit(term: Term, verification: Verification) -> VerificationStatus | None:
+    """Return a failed status if the records do not fit on the brokers' volumes, else None."""
+    controller = term.controller
+    disks = disk_rooms(term.image, controller.soft, controller.now_ms)
+    why = why_no_room(verification.spec, term.image, disks)
+    if why is None:
+        return None
+    return VerificationStatus(
+        phase="Failed", verdict="Inconclusive", conditions=final("Failed", "CannotFit", why)
     )
 
 
@@ -456,14 +486,16 @@ def _is_over(job: Object) -> bool:
     )
 
 
-def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> VerificationStatus:
+def _ended_without_a_verdict(
+    known: VerificationStatus | None, why: str, reason: str = "DriverFailed"
+) -> VerificationStatus:
     """Return the failed status of a run that ended for the reason `why`. `known` is the driver's
     last report, of which the counts are kept; None if there is none."""
     return msgspec.structs.replace(
         known or VerificationStatus(),
         phase="Failed",
         verdict="Inconclusive",
-        conditions=final("Failed", "DriverFailed", why),
+        conditions=final("Failed", reason, why),
     )
 
 

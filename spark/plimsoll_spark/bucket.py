@@ -1,0 +1,217 @@
+"""Copies a run's directory to a bucket of an S3 server while it grows, and back for a later driver.
+
+Called by `evidence`. `Uploads` works in a thread of the driver, so that no producer waits for the
+bucket: the run's directory holds what is not copied yet. An object appears whole or not at all.
+Each request has a time limit and a bound of attempts. The credentials are files, read at each
+connection; no message contains them.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, FileType, S3FileSystem
+
+from plimsoll_spark.settings import S3
+
+CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, ATTEMPTS = 5.0, 20.0, 4
+PIECE_BYTES = 4 * 1024 * 1024
+EVERY_S = 1.0
+SLOWLY_EVERY_S = 30.0
+SLOWLY = "spark-events"
+"""The directory of files that grow all the time, and are copied more seldom."""
+ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+AUTHORITY = "ca.crt"
+REGION_DEFAULT = "us-east-1"
+"""Else the library would look for one at addresses of clouds."""
+
+log = logging.getLogger(__name__)
+
+
+class Unreachable(Exception):
+    """The bucket refused a request, or did not answer."""
+
+
+class Bucket:
+    """The part of a bucket below a prefix, in which each run has a directory."""
+
+    def __init__(self, requested: S3, login: Path) -> None:
+        """`login`: the directory with the files `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`; if
+        needed `AWS_SESSION_TOKEN`, and `ca.crt` (the server's authorities)."""
+        self._requested = requested
+        self._login = login
+
+    def url(self, run: str) -> str:
+        """Return the URL of a run's directory."""
+        return f"s3://{self._path(run)}"
+
+    def upload(self, path: Path, run: str, name: str) -> None:
+        """Store a file as the object `name` of the run. Raises `Unreachable`, OSError if the file
+        cannot be read."""
+        with path.open("rb") as file:
+            try:
+                with self._connected().open_output_stream(f"{self._path(run)}/{name}") as stream:
+                    while piece := file.read(PIECE_BYTES):
+                        stream.write(piece)
+            except (OSError, pa.ArrowException) as error:
+                raise self._unreachable(error) from None
+
+    def download(self, run: str, directory: Path) -> bool:
+        """Copy all objects of a run below a directory. Return False if there are none. Raises
+        `Unreachable`, OSError."""
+        root = self._path(run)
+        try:
+            connected = self._connected()
+            found = connected.get_file_info(
+                FileSelector(root, recursive=True, allow_not_found=True)
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreachable(error) from None
+        objects = [one for one in found if one.type == FileType.File]
+        for one in objects:
+            path = directory.joinpath(*Path(one.path).relative_to(root).parts)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                with connected.open_input_stream(one.path) as stream, path.open("wb") as file:
+                    shutil.copyfileobj(stream, file, PIECE_BYTES)
+            except pa.ArrowException as error:
+                raise self._unreachable(error) from None
+        return bool(objects)
+
+    def delete(self, run: str) -> None:
+        """Delete all objects of a run. Raises `Unreachable`."""
+        try:
+            self._connected().delete_dir(self._path(run))
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreachable(error) from None
+
+    def _path(self, run: str) -> str:
+        prefix = self._requested.prefix.strip("/")
+        return "/".join(part for part in (self._requested.bucket, prefix, run) if part)
+
+    def _connected(self) -> S3FileSystem:
+        """Return a client with the present credentials, which may have been replaced."""
+        requested, authority = self._requested, self._login / AUTHORITY
+        url = urlsplit(requested.endpoint or "https:")
+        return S3FileSystem(
+            access_key=self._secret(ACCESS_KEY),
+            secret_key=self._secret(SECRET_KEY),
+            session_token=self._secret(SESSION_TOKEN),
+            region=requested.region or REGION_DEFAULT,
+            scheme=url.scheme,
+            endpoint_override=url.netloc or None,
+            tls_ca_file_path=str(authority) if authority.exists() else None,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            request_timeout=REQUEST_TIMEOUT_S,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+            background_writes=False,
+        )
+
+    def _secret(self, name: str) -> str | None:
+        path = self._login / name
+        return path.read_text().strip() if path.exists() else None
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        text = str(error)
+        for name in (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN):
+            secret = self._secret(name)
+            text = text.replace(secret, "***") if secret else text
+        return Unreachable(text[:500])
+
+
+class Uploads:
+    """Copies files of a run's directory to the bucket whenever they are new or have changed."""
+
+    def __init__(self, bucket: Bucket, directory: Path, run: str) -> None:
+        self._bucket = bucket
+        self._directory = directory
+        self._run = run
+        # By name, size and time of change of what the bucket has.
+        self._stored: dict[str, tuple[int, int]] = {}
+        self._slowly_at_s = 0.0
+        self._failure: str | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
+
+    def know(self) -> None:
+        """Take the present files for stored: they were downloaded."""
+        for name in list(self._changed(everything=True)):
+            self._stored[name] = _state(self._directory / name)
+
+    def begin(self, first: str) -> None:
+        """Copy the file `first`, then copy in a thread until `finish`. Raises `Unreachable`."""
+        self._store(first)
+        self._thread.start()
+
+    def finish(self, within_s: float) -> str | None:
+        """Copy what is left, for at most `within_s` seconds. Return a sentence about what is not in
+        the bucket, or None if it has everything."""
+        until_s = time.monotonic() + within_s
+        self._ending.set()
+        self._thread.join(within_s)
+        while not self._thread.is_alive():
+            try:
+                self._store_new(everything=True)
+                return None
+            except (OSError, Unreachable) as error:
+                self._failure = str(error)
+            if time.monotonic() + EVERY_S >= until_s:
+                break
+            time.sleep(EVERY_S)
+        left = sum(1 for _ in self._changed(everything=True))
+        return f"{left} files are not in the bucket: {self._failure or 'it answers too slowly'}"
+
+    def _work(self) -> None:
+        while not self._ending.wait(EVERY_S):
+            try:
+                self._store_new(everything=False)
+            except (OSError, Unreachable) as error:
+                if self._failure is None:
+                    log.warning("the bucket takes no evidence, which stays here: %s", error)
+                self._failure = str(error)
+
+    def _store_new(self, *, everything: bool) -> None:
+        for name in self._changed(everything=everything):
+            if self._ending.is_set() and not everything:
+                return
+            self._store(name)
+        if self._failure is not None:
+            log.warning("the bucket takes evidence again")
+        self._failure = None
+
+    def _changed(self, *, everything: bool) -> Iterator[str]:
+        """Yield the names of all complete files that the bucket does not have as they are."""
+        slowly = everything or time.monotonic() >= self._slowly_at_s
+        if slowly:
+            self._slowly_at_s = time.monotonic() + SLOWLY_EVERY_S
+        for path in sorted(self._directory.rglob("*")):
+            name = path.relative_to(self._directory).as_posix()
+            if path.name[0] in "_." or path.suffix == ".partial" or not path.is_file():
+                continue
+            if (slowly or not name.startswith(SLOWLY)) and self._stored.get(name) != _state(path):
+                yield name
+
+    def _store(self, name: str) -> None:
+        path = self._directory / name
+        state = _state(path)
+        self._bucket.upload(path, self._run, name)
+        self._stored[name] = state
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:  # Spark renames its event log
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

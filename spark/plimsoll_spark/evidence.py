@@ -1,0 +1,216 @@
+"""The evidence of a run: a directory that may outlive its driver, and from which a later driver
+judges the same run.
+
+Called by `run` and `verification`. It holds `run.json`, the ledger, the producers' progress, the
+results and Spark's event log. It lies on a volume (a claim, or a directory of this machine), or in
+a temporary directory, from which `bucket` copies it to S3 while the run goes on. Once
+there is evidence, the run has begun, and its records are in the topic: a driver that finds it
+judges it, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from plimsoll_spark.bucket import Bucket, Unreachable, Uploads
+from plimsoll_spark.settings import Evidence as Requested
+from plimsoll_spark.settings import Produce, Refusal, Refused, Settings
+from plimsoll_spark.topics import OffsetRange, Ranges
+
+RUN_FILE = "run.json"
+RESULTS = "results"
+EVENTS = "spark-events"
+FINAL_UPLOAD_S = 120.0
+
+log = logging.getLogger(__name__)
+
+
+class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of `run.json`: what a later driver must know to judge the run.
+
+    `before`: by partition, the log start offset and the log end offset before the first record.
+    `attempt`: the number of drivers that have worked on the run. `failure`, `reason`: why the last
+    one ended without a verdict, None if it could not tell.
+    """
+
+    id: str
+    topic: str
+    topic_id: str | None
+    produce: Produce
+    started_s: float
+    before: dict[int, tuple[int, int]]
+    attempt: int = 1
+    failure: str | None = None
+    reason: str | None = None
+
+    @property
+    def ranges(self) -> Ranges:
+        """Return `before` as the ranges that the checks use."""
+        return {
+            partition: OffsetRange(log_start_offset=start, log_end_offset=end)
+            for partition, (start, end) in self.before.items()
+        }
+
+
+def bounds(ranges: Ranges) -> dict[int, tuple[int, int]]:
+    """Return ranges in the form of `KeptRun.before`."""
+    return {p: (one.log_start_offset, one.log_end_offset) for p, one in ranges.items()}
+
+
+class Evidence:
+    """The evidence of one run."""
+
+    def __init__(self, settings: Settings, work: Path, bucket: Bucket | None = None) -> None:
+        """`work`: the run's temporary directory; `bucket`: where to copy the evidence, None to copy
+        it nowhere."""
+        self._has_begun = False
+        self._requested = settings.evidence
+        self._bucket = bucket
+        self._uploads: Uploads | None = None
+        where = settings.evidence.directory if settings.evidence is not None else None
+        self.name = settings.run_name
+        self.directory = work / "evidence" if where is None else Path(where) / self.name
+
+    @property
+    def is_kept(self) -> bool:
+        """Return True if the evidence outlives this process."""
+        return self._requested is not None
+
+    @property
+    def events(self) -> Path | None:
+        """Return the directory of Spark's event log; None if it would vanish with this process."""
+        return self.directory / EVENTS if self.is_kept else None
+
+    @property
+    def place(self) -> str:
+        """Return in words where the evidence lies."""
+        requested = self._requested
+        if requested is None:
+            return "the driver's temporary directory"
+        if self._bucket is not None:
+            return self._bucket.url(self.name)
+        if requested.persistent_volume_claim is not None:
+            claim = requested.persistent_volume_claim
+            return f"PersistentVolumeClaim {claim}, directory {self.name}"
+        return str(self.directory)
+
+    def earlier(self) -> KeptRun | None:
+        """Return the run of the evidence that exists, and bring its ledger here; None without it.
+        Raises `Refusal` if the settings require one, if it is of another topic, or if the place
+        cannot be read."""
+        if self._requested is None:
+            return None
+        kept = self._read()
+        if kept is None and self._requested.resume is not None:
+            sentence = f"there is no evidence of run {self.name} in {self.place}"
+            raise Refusal(Refused.NOTHING_KEPT, sentence)
+        return kept
+
+    def begin(self, kept: KeptRun) -> None:
+        """Write `run.json`, and from now on copy what the run writes to the bucket. Raises
+        `Refusal` if that is impossible: a run of which nothing would be kept does not start."""
+        try:
+            for part in (self.directory, self.directory / RESULTS, self.directory / EVENTS):
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._bucket is not None:
+                self._uploads = Uploads(self._bucket, self.directory, self.name)
+                if kept.attempt > 1:
+                    self._uploads.know()
+            self._write(RUN_FILE, msgspec.json.encode(kept))
+            self._has_begun = True
+            if self._uploads is not None:
+                self._uploads.begin(RUN_FILE)
+        except (OSError, Unreachable) as error:
+            raise self._unusable(error) from error
+
+    def note_failure(self, kept: KeptRun, reason: str, failure: str) -> None:
+        """Add to `run.json` why this driver ends without a verdict. Raises OSError."""
+        noted = msgspec.structs.replace(kept, reason=reason, failure=failure)
+        self._write(RUN_FILE, msgspec.json.encode(noted))
+        if self._uploads is not None:
+            self._uploads.finish(FINAL_UPLOAD_S)
+
+    def stays(self, verdict: str) -> bool:
+        """Return True if there is evidence, and it is to be kept after this verdict."""
+        return self._has_begun and self._requested is not None and self._requested.keeps(verdict)
+
+    def store_results(self, texts: Mapping[str, str]) -> str | None:
+        """Write the result files of the run, and copy everything to the bucket, for at most
+        `FINAL_UPLOAD_S`. Return a sentence about what is not there, or None."""
+        if not self._has_begun or not self.is_kept:
+            return None
+        try:
+            for name, text in texts.items():
+                self._write(f"{RESULTS}/{name}", text.encode())
+            for path in self.directory.rglob("*"):  # Spark lets its event log be written by a group
+                path.chmod(0o700 if path.is_dir() else 0o600)
+        except OSError as error:
+            return f"the results could not be written: {error}"
+        return self._uploads.finish(FINAL_UPLOAD_S) if self._uploads is not None else None
+
+    def discard(self) -> None:
+        """Delete the evidence; a failure is only logged, since the verdict stands."""
+        if not self._has_begun or not self.is_kept:
+            return
+        try:
+            if self._bucket is not None:
+                self._bucket.delete(self.name)
+            shutil.rmtree(self.directory)
+        except (OSError, Unreachable) as error:
+            log.warning("the evidence in %s could not be deleted: %s", self.place, error)
+
+    def _read(self) -> KeptRun | None:
+        try:
+            if self._bucket is not None and not self._bucket.download(self.name, self.directory):
+                return None
+            path = self.directory / RUN_FILE
+            return msgspec.json.decode(path.read_bytes(), type=KeptRun) if path.exists() else None
+        except (OSError, Unreachable, msgspec.DecodeError) as error:
+            raise self._unusable(error) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.directory / name
+        partial = path.with_name(f"_{path.name}")
+        partial.write_bytes(content)
+        partial.replace(path)
+
+    def _unusable(self, error: Exception) -> Refusal:
+        return Refusal(Refused.EVIDENCE_UNUSABLE, f"{self.place} cannot be used: {error}")
+
+
+def resumed(kept: KeptRun, settings: Settings) -> KeptRun:
+    """Return the run as its next driver continues it. Raises `Refusal` if the settings name another
+    topic than that of the run."""
+    if kept.topic != settings.topic:
+        sentence = f"run {settings.run_name} wrote to topic {kept.topic}, not to {settings.topic}"
+        raise Refusal(Refused.WRONG_RUN, sentence)
+    return msgspec.structs.replace(kept, attempt=kept.attempt + 1)
+
+
+def begun(settings: Settings, run_id: str, topic_id: str | None, before: Ranges) -> KeptRun:
+    """Return the run that starts now."""
+    return KeptRun(
+        id=run_id,
+        topic=settings.topic,
+        topic_id=topic_id,
+        produce=settings.produce,
+        started_s=time.time(),
+        before=bounds(before),
+    )
+
+
+def bucket_of(requested: Requested | None, login: Path | None) -> Bucket | None:
+    """Return the bucket that the settings name, or None. `login`: the directory of the mounted
+    Secret with its credentials."""
+    if requested is None or requested.s3 is None:
+        return None
+    if login is None:
+        sentence = "evidence.s3 needs credentials: --bucket-login DIR"
+        raise Refusal(Refused.INVALID_SPEC, sentence)
+    return Bucket(requested.s3, login)

@@ -1,0 +1,65 @@
+"""Names the cause of a run that broke: no memory, no room on the disk, or another error.
+
+Called by `verification`. The error may come from this process, or from the JVM with the text of an
+error of Python's workers or of Java in it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from plimsoll_spark.verdict import Reason
+
+LENGTH_MAX = 1000
+NO_MEMORY = ("java.lang.OutOfMemoryError", "MemoryError")
+NO_ROOM = ("No space left on device", "Disk quota exceeded")
+JVM_ENDED = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a run broke."""
+
+    reason: Reason
+    message: str
+
+
+def failure_of(error: BaseException, *, killed: int) -> Failure:
+    """Return the cause of a run's error. `killed`: how many processes of the container the kernel
+    has killed for want of memory during the run."""
+    chain = tuple(_chain(error))
+    text = " ".join(f"{type(one).__name__}: {one}" for one in chain)
+    if any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in chain):
+        return _no_room()
+    if any(words in text for words in NO_ROOM):
+        return _no_room()
+    if killed or any(words in text for words in NO_MEMORY):
+        sentence = (
+            "the memory did not suffice; raise runner.resources.limits.memory, of which a quarter"
+            " is the JVM's heap"
+        )
+        return Failure(reason=Reason.OUT_OF_MEMORY, message=sentence)
+    if any(type(one).__name__ in JVM_ENDED for one in chain):
+        sentence = f"Spark's JVM ended during the run ({type(error).__name__})"
+        return Failure(reason=Reason.RUN_BROKE, message=sentence)
+    return Failure(reason=Reason.RUN_BROKE, message=f"{type(error).__name__}: {error}"[:LENGTH_MAX])
+
+
+def _no_room() -> Failure:
+    sentence = (
+        "no space is left on the volume of the ledger or of temporary files; write fewer records,"
+        " or keep the evidence on a larger volume (spec.evidence)"
+    )
+    return Failure(reason=Reason.DISK_FULL, message=sentence)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and all errors that it was raised from."""
+    seen: set[int] = set()
+    now: BaseException | None = error
+    while now is not None and id(now) not in seen:
+        seen.add(id(now))
+        yield now
+        now = now.__cause__ or now.__context__
