@@ -101,7 +101,8 @@ class MetadataLogStatus(Api, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0)] | None, described("Number of MetadataBatches that exist.")
     ] = None
     size: Annotated[
-        Quantity | None, described("Bytes of these batches and of the last snapshot.")
+        Quantity | None,
+        described("Bytes of the batches that no snapshot covers, and of the last snapshot."),
     ] = None
     commit_p99_milliseconds: Annotated[
         Annotated[int, Meta(ge=0)] | None,
@@ -245,6 +246,8 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     exposure: Exposure | None = None
     groups: GroupsStatus | None = None
     internal_topics: InternalTopicsStatus | None = None
-    volume_size: Annotated[Quantity | None, described("Size of the smallest volume.")] = None
+    volume_size: Annotated[Quantity | None, described("Size of the brokers' smallest volume.")] = (
+        None
+    )
     blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
     conditions: Conditions = ()

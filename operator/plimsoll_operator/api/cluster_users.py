@@ -22,7 +22,7 @@ class Shared(Api, frozen=True, kw_only=True):
 
     namespaces: Annotated[
         LabelSelector | None,
-        described("Namespaces of the Users that may have it; unset: all that have Users."),
+        described("Namespaces of the Users that may have this right; unset: all with Users."),
     ] = None
     resource: RuleResource
     operations: Annotated[
@@ -58,7 +58,7 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
     prefix: Annotated[
         NamePrefix | None,
         described(
-            "Prefix of the names of these Users, and of the resources in their rules; "
+            "Prefix of the names of Users in other namespaces, and of resources in their rules; "
             "default {namespace}. with the dot."
         ),
     ] = None
@@ -69,5 +69,5 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
             Meta(max_length=SHARED_MAX, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
         ]
         | None,
-        described("Rights outside the prefix that rules of these Users may grant, too."),
+        described("Rights outside the prefix that rules of Users in other namespaces may grant."),
     ] = None

@@ -42,7 +42,7 @@ class Produce(Api, frozen=True, kw_only=True):
 
     records: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        described("Total number of records; required without load."),
+        described("Total number of records to write; required without load."),
     ] = None
     load: Load | None = None
     record_bytes: Annotated[
@@ -53,7 +53,8 @@ class Produce(Api, frozen=True, kw_only=True):
         described("Rate of all tasks together; unset: no limit."),
     ] = None
     keys: Annotated[
-        Annotated[int, Meta(ge=1, le=10_000_000)] | None, described("Number of different keys.")
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        described("Number of different record keys."),
     ] = None
     acks: Literal["All", "Leader", "None"] | None = None
     idempotent: Annotated[
@@ -112,7 +113,8 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
 
     cluster_ref: LocalClusterRef
     topic: Annotated[
-        TopicName | None, described("Required, with produce, unless source is set.")
+        TopicName | None,
+        described("The topic to write to. Required, with produce, unless source is set."),
     ] = None
     produce: Produce | None = None
     source: AuditSource | None = None
@@ -168,7 +170,10 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
     unreported: Annotated[
         int,
-        Meta(ge=0, description="In the log, written by executors that were lost before they said."),
+        Meta(
+            ge=0,
+            description="In the log, but their executor was lost before it reported them.",
+        ),
     ] = 0
 
 
@@ -204,7 +209,7 @@ class Example(Api, frozen=True, kw_only=True):
     last_offset: Annotated[int | None, described("The end of the range, in an audit.")] = None
     brokers: Annotated[
         tuple[int, ...],
-        Meta(max_length=100, description="Those with a replica that has the fault."),
+        Meta(max_length=100, description="Brokers with a replica that has the fault."),
     ] = ()
     detail: Short = ""
 

@@ -65,7 +65,8 @@ class VerificationScheduleSpec(Api, frozen=True, kw_only=True):
         ),
     ] = None
     suspend: Annotated[
-        bool | None, described("true: nothing starts. Starts left out are not made up.")
+        bool | None,
+        described("true: no Verification starts. Starts that are left out are not made up."),
     ] = None
     history: History | None = None
     ttl: Annotated[
@@ -110,7 +111,7 @@ class Trend(Api, omit_defaults=False, frozen=True, kw_only=True):
     passed: Count = 0
     violated: Count = 0
     inconclusive: Count = 0
-    lost: Annotated[int, Meta(ge=0, description="Lost records of all runs.")] = 0
+    lost: Annotated[int, Meta(ge=0, description="Number of lost records in all runs.")] = 0
     records_per_second: Figure | None = None
     p99_milliseconds: Figure | None = None
 
@@ -120,7 +121,7 @@ class VerificationScheduleStatus(Api, frozen=True, kw_only=True):
 
     observed_generation: Count | None = None
     last_schedule_time: Annotated[
-        Time | None, described("The newest due time that was started or left out.")
+        Time | None, described("Newest due time for which a Verification was started or left out.")
     ] = None
     schedule_seen: Annotated[
         Short | None, described("Schedule and time zone by which lastScheduleTime was due.")

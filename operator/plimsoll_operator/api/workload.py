@@ -19,7 +19,9 @@ SEARCH_STEPS_MAX, STEP_SECONDS_DEFAULT = 12, 10
 class LoadStep(Api, frozen=True, kw_only=True):
     """One rate of the load, and for how long it lasts."""
 
-    for_: Annotated[Duration, described("Such as 90s or 5m.")] = msgspec.field(name="for")
+    for_: Annotated[Duration, described("Duration of the step, such as 90s or 5m.")] = (
+        msgspec.field(name="for")
+    )
     records_per_second: Annotated[int, Meta(ge=0, le=10_000_000)]
 
 
@@ -46,7 +48,7 @@ class Load(Api, frozen=True, kw_only=True):
 
     profile: Annotated[
         Annotated[tuple[LoadStep, ...], Meta(min_length=1, max_length=50)] | None,
-        described("Steps, one after the other."),
+        described("Steps of the load, one after the other."),
     ] = None
     find_max_rate: FindMaxRate | None = None
 

@@ -499,7 +499,7 @@ def _of_another_term(command: control.Command, controller: Controller) -> Refuse
     if command.controller_epoch == controller.epoch:
         return None
     text = (
-        f"The proposals were sent to controller epoch {command.controller_epoch}; this one is "
+        f"The ISR proposals were sent to controller epoch {command.controller_epoch}; this one is "
         f"{controller.epoch}. Send them again."
     )
     return refused(Reason.StaleControllerEpoch, text)

@@ -207,7 +207,7 @@ async def progress(session: PluginSession, name: str) -> Findings:
                  for title in titles]  # fmt: skip
         parts.append(table(["out of order" if t == "outOfOrder" else t for t in titles], [cells]))
     if evidence := status.get("evidence"):
-        parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
+        parts.append(line(f"The report is in ConfigMap {evidence['reportConfigMap']}."))
         if place := evidence.get("place"):
             missing = f" ({evidence['missing']})" if evidence.get("missing") else ""
             parts.append(line(f"Its evidence is kept: {place}{missing}."))

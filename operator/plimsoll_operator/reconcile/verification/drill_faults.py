@@ -26,7 +26,10 @@ GRACE_SECONDS = 1
 """Grace period in seconds with which a killed broker's pod is deleted on Kubernetes. With 0, the
 API server would remove the pod while its process may still run."""
 FORBIDDEN = 403
-NO_RIGHT = "The operator may not do this; install the chart with verification.drills=true."
+NO_RIGHT = (
+    "The operator lacks the right to inject this fault; install the chart with"
+    " verification.drills=true."
+)
 
 
 class NotInjected(Exception):
@@ -52,7 +55,7 @@ async def inject(term: Term, verification: Verification, step: DrillStep, number
     except (Conflict, NotFound) as error:
         raise NotInjected(f"The object has changed meanwhile: {error}.") from error
     except ApiError as error:
-        raise NotInjected(f"The API server did not do it: {error}.") from error
+        raise NotInjected(f"The API server refused the fault's request: {error}.") from error
 
 
 async def _kill(term: Term, target: DrillTarget) -> str:
