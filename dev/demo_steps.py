@@ -109,7 +109,8 @@ class Steps:
     """Prints the step that is being done, its number, and how long it usually takes."""
 
     def __init__(self, total: int | None = None) -> None:
-        """`total`: the number of steps; None if neither their number nor their times are known."""
+        """Begin with the first step. `total`: the number of steps; None if neither their number nor
+        their times are known."""
         self._total = total
         self._done = 0
 

@@ -98,8 +98,8 @@ the time as a wait."""
 
 
 class ThreadTimes(NamedTuple):
-    """`waited_s`: seconds for which a thread has waited for a processor since it began. `on_disk`:
-    True if it waits for a disk now."""
+    """Waits of one thread. `waited_s`: seconds for which it has waited for a processor since it
+    began. `on_disk`: True if it waits for a disk now."""
 
     waited_s: float
     on_disk: bool

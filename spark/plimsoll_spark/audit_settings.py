@@ -31,7 +31,7 @@ class ExistingTopicsSource(_Camel, frozen=True):
 
 
 class Source(_Camel, frozen=True):
-    """What to audit, and how it is read."""
+    """The topics to audit, and how they are read."""
 
     existing_topics: ExistingTopicsSource
     reads: Literal["Disk", "Memory"] = "Disk"
@@ -46,7 +46,7 @@ class AuditVerify(_Camel, frozen=True):
 
 
 class AuditSettings(_Camel, frozen=True):
-    """What `verification.json` requests."""
+    """The audit that `verification.json` requests."""
 
     name: str
     bootstrap: str

@@ -67,7 +67,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecords:
-    """What one replica holds from offset `start` to before `end`, in the order of offsets."""
+    """The records that one replica holds from offset `start` to before `end`, in the order of
+    offsets."""
 
     broker: int
     start: int

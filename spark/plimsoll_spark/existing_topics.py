@@ -44,7 +44,7 @@ class ExistingTopics:
     """A client that reads metadata."""
 
     def __init__(self, bootstrap: str, login: Mapping[str, str]) -> None:
-        """`login`: settings of librdkafka by which to log in; empty: no login."""
+        """Create a client. `login`: settings of librdkafka by which to log in; empty: no login."""
         client = {"bootstrap.servers": bootstrap, "client.id": "plimsoll-audit", "log_level": 2}
         self._admin = AdminClient({**client, **login})
 

@@ -41,7 +41,7 @@ class Why(Enum):
 
 
 class Place(NamedTuple):
-    """Which replica: `host` and `port` are those of its broker."""
+    """A replica and its place: topic, partition, and the id, host and port of its broker."""
 
     topic: str
     partition: int
@@ -94,7 +94,7 @@ class Connections:
     """The connections of one task, one a broker."""
 
     def __init__(self, login: Mapping[str, str]) -> None:
-        """`login`: settings of librdkafka."""
+        """Create the connections; none is open yet. `login`: settings of librdkafka."""
         self._login = login
         self._open: dict[tuple[str, int], BrokerConnection] = {}
 

@@ -92,7 +92,7 @@ RetentionPolicy = Literal["Retain", "Delete"]
 
 
 class Retention(Api, frozen=True, kw_only=True):
-    """What happens to the volume of a removed broker. Volumes of a deleted LogCluster are always
+    """Retention of the volume of a removed broker. Volumes of a deleted LogCluster are always
     kept."""
 
     when_scaled: Annotated[

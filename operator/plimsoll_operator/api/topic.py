@@ -84,7 +84,7 @@ class NamedLeader(Api, frozen=True, kw_only=True):
 
 
 class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
-    """What to do for partitions that have lost every replica with all acknowledged records."""
+    """Recovery of partitions that have lost every replica with all acknowledged records."""
 
     strategy: Annotated[
         UncleanRecovery | None,

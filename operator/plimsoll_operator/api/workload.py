@@ -63,7 +63,8 @@ class Capacity(Api, frozen=True, kw_only=True):
 
 
 class Budget(Api, frozen=True, kw_only=True):
-    """What the run may cost writers; a limit that is exceeded is Violated (BudgetExceeded)."""
+    """Limits on the effects of the run on writers. If one is exceeded, the verdict is Violated
+    (BudgetExceeded)."""
 
     max_stall_milliseconds: Annotated[
         Annotated[int, Meta(ge=1, le=86_400_000)] | None,

@@ -39,8 +39,8 @@ class CommonOptions:
 
 
 class PluginSession:
-    """What one run of a verb works with: an API server (`kube` and `transport` lead to the same
-    one), the operator's view, and the chosen LogCluster. The caller closes it."""
+    """Context of one run of a verb: an API server (`kube` and `transport` lead to the same one),
+    the operator's view, and the chosen LogCluster. The caller closes it."""
 
     def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
         self.transport = transport

@@ -448,7 +448,7 @@ class BrokerPods:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """Where a broker runs on this machine: its directory, ports and address."""
+    """Place of a broker on this machine: its directory, ports and address."""
 
     layout: DirectoryLayout
     ports: Ports

@@ -87,7 +87,7 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReady:
-    """What `plimsoll local` prints when the cluster is ready: addresses, process ids,
+    """The line that `plimsoll local` prints when the cluster is ready: addresses, process ids,
     credentials."""
 
     bootstrap: str

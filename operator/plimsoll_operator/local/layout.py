@@ -42,8 +42,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerCredentials:
-    """What a client needs for the local API server until it is restarted: the bearer token, and the
-    CA certificate (PEM) that signed the server's certificate."""
+    """Credentials of the owner for the local API server, valid until it is restarted: the bearer
+    token, and the CA certificate (PEM) that signed the server's certificate."""
 
     token: str
     authority: bytes

@@ -96,7 +96,8 @@ class Start:
         documents: Documents,
         image: ClusterImage,
     ) -> None:
-        """`image`: the state in the directory's metadata log before this start."""
+        """Create a start, which has done nothing yet. `image`: the state in the directory's
+        metadata log before this start."""
         self._parts = parts
         self._objects = objects
         self._pods = pods

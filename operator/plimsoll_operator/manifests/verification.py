@@ -105,7 +105,8 @@ class SparkDriver:
     """The name of the Secret by which the driver logs in; empty: no login."""
     rpc_secret: str = ""  # random text, the secret of the RPC between driver and executors
     output: str = ""
-    """Where a user finds the driver's log output; `{job}` stands for the name of its Job."""
+    """Place where a user finds the driver's log output, as text. `{job}` in it stands for the name
+    of the driver's Job."""
     previous: Manifest | None = None  # the row of the schedule's last run, if any
 
     @property

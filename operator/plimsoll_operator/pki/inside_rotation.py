@@ -20,10 +20,10 @@ from plimsoll_operator.pki.rotation import Authorities, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """What is known of the brokers. `trusted`: SHA-256 fingerprints of the authorities that all
-    active brokers trust and all brokers' Secrets hold. `renewed`: True if all brokers show a
-    certificate signed by the present authority. `asked`: the user's request for a new authority,
-    any text that differs from the last one; empty: none."""
+    """Facts about the brokers that allow the next step of the rotation. `trusted`: SHA-256
+    fingerprints of the authorities that all active brokers trust and all brokers' Secrets hold.
+    `renewed`: True if all brokers show a certificate signed by the present authority. `asked`: the
+    user's request for a new authority, any text that differs from the last one; empty: none."""
 
     trusted: frozenset[str]
     renewed: bool

@@ -147,8 +147,9 @@ class _ToldGroup:
     dead: int = NOTHING
     """The greatest offset up to which all were certainly deleted."""
     places: dict[int, dict[LogPlaceOfRecord, int]] = field(default_factory=dict)
-    """By offset, -1 for tombstones: the places in a log where it was seen, with the batch's leader
-    epoch, and the time when it was first seen, in microseconds since the run began."""
+    """For each committed offset (-1 for tombstones): the places in a log where it was seen, with
+    the batch's leader epoch, and the time when it was first seen there, in microseconds since the
+    run began."""
 
 
 class GroupChecker:

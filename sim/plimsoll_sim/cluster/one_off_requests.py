@@ -30,8 +30,8 @@ NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
 
 
 class Claim(NamedTuple):
-    """What a stranger claims in its Fetch: to be this broker in this broker epoch, to have
-    everything below `offset`, and to know the controller epoch `heard` (0: none)."""
+    """Claims of a stranger in its Fetch: to be this broker in this broker epoch, to have everything
+    below `offset`, and to know the controller epoch `heard` (0: none)."""
 
     broker_id: int
     broker_epoch: int

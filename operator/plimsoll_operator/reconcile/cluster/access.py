@@ -119,11 +119,11 @@ KEPT = "; brokers keep using the last valid keys, if any."
 
 
 _Place = tuple[str, str]
-"""Where the keys of an issuer are read from: (name of a ConfigMap, key in it)."""
+"""Place from which the keys of an issuer are read: (name of a ConfigMap, key in it)."""
 
 
 class _KeyPlaces(dict[str, _Place]):
-    """Where the committed keys of each issuer were read from, by the issuer's name."""
+    """The places from which the committed keys of each issuer were read, by the issuer's name."""
 
 
 class _MissingSince(dict[TokenKey, int]):

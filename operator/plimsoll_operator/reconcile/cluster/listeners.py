@@ -69,8 +69,8 @@ MENDS = "Restore its content, or delete it: then a new CA is created, which clie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """Where the certificates of listeners come from. `authorities`: the cluster's own CA, None if
-    not needed or unusable. `given`: key pairs of users or of cert-manager, by listener. `outside`:
+    """Sources of the listeners' certificates. `authorities`: the cluster's own CA, None if not
+    needed or unusable. `given`: key pairs of users or of cert-manager, by listener. `outside`:
     external host names to include, by (listener, broker)."""
 
     authorities: rotation.Authorities | None

@@ -134,8 +134,8 @@ def _kept(term: Term) -> Fate:
 
 
 class Fate(Enum):
-    """What became of a User object. STANDS: it exists, or nothing proves that it does not. GONE: it
-    is proven to be deleted. REPLACED: another object has its name."""
+    """Outcome of looking for a User object. STANDS: it exists, or nothing proves that it does not.
+    GONE: it is proven to be deleted. REPLACED: another object has its name."""
 
     STANDS = "Stands"
     GONE = "Gone"

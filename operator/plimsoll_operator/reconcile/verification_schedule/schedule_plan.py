@@ -47,11 +47,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePlan:
-    """What to do now. `start_ms`: the due time of the Verification to create, or None. `late_ms`:
-    by how much that start is late. `missed`: number of earlier due times for which nothing was
-    started. `in_the_way`: names of running Verifications because of which the start is left out.
-    `delete`: each Verification to delete, with the reason. `handled_ms`: the newest due time that
-    is handled after that. `next_ms`: the next due time; None while suspended."""
+    """The next actions of a schedule. `start_ms`: the due time of the Verification to create, or
+    None. `late_ms`: by how much that start is late. `missed`: number of earlier due times for which
+    nothing was started. `in_the_way`: names of running Verifications because of which the start is
+    left out. `delete`: each Verification to delete, with the reason. `handled_ms`: the newest due
+    time that is handled after that. `next_ms`: the next due time; None while suspended."""
 
     start_ms: int | None
     late_ms: int
