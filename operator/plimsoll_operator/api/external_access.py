@@ -101,7 +101,7 @@ class ParentRef(Api, frozen=True, kw_only=True):
 
     name: ObjectName
     namespace: Annotated[
-        Name | None, described("Namespace of the Gateway; default: the LogCluster's.")
+        Name | None, described("Namespace of the Gateway; unset: the LogCluster's.")
     ] = None
     section_name: Annotated[
         ObjectName | None, described("The Gateway's listener; unset: any TLS listener.")
