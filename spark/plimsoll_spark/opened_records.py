@@ -123,6 +123,6 @@ def _block(data: bytes) -> bytes:
         if byte < 0x80:
             break
     if size > OPENED_BYTES_MAX:
-        raise ValueError("a block is too large")
+        raise ValueError("a compressed block of records is too large")
     plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
     return plain

@@ -37,7 +37,8 @@ def head(outcome: Outcome) -> str:
 
 
 def sections(outcome: Outcome, findings: Findings | None) -> Iterable[str]:
-    """Yield the sections that follow the plots. `findings`: None if there are no plots."""
+    """Yield, as HTML, the sections of a run's report that follow its plots. `findings`: None if the
+    report has no plots."""
     facts = outcome.facts
     if facts is None:
         return

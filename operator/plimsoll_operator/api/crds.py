@@ -355,7 +355,7 @@ VERIFICATION = Kind(
             "!has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
             "self.verify.checks.all(c, c in "
             "['ReplicasEqual', 'Readable', 'NoGap', 'EpochsOrdered'])",
-            "With source, checks are ReplicasEqual, Readable, NoGap and EpochsOrdered.",
+            "With spec.source, checks are ReplicasEqual, Readable, NoGap and EpochsOrdered.",
         ),
         (
             "has(self.source) || !has(self.verify) || !has(self.verify.checks) || "

@@ -38,7 +38,7 @@ class Conflict(ApiError):
 
 
 class Rejected(ApiError):
-    """Any other status from 400 to 499: the same request would fail again."""
+    """A status from 400 to 499 other than 404, 409 and 429: the same request would fail again."""
 
 
 class Unavailable(ApiError):

@@ -175,8 +175,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def _queue_behind(self) -> None:
-        """Queue the ready callbacks, to run one in each step while a processor is behind, so that
-        the effects of an event and of a part of long work are checked separately."""
+        """Queue the callbacks that are ready behind those left over from busy steps. Each of them
+        then runs in a step of its own, so that the checkers see the effects of each."""
         self._interrupted = False
         self._behind.extend(self._ready)
         self._ready.clear()
