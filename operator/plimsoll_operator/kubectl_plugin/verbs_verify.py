@@ -210,7 +210,7 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts.append(line(f"The report is in ConfigMap {evidence['reportConfigMap']}."))
         if place := evidence.get("place"):
             missing = f" ({evidence['missing']})" if evidence.get("missing") else ""
-            parts.append(line(f"Its evidence is kept: {place}{missing}."))
+            parts.append(line(f"The evidence of the run is kept: {place}{missing}."))
     data = {"name": name, "status": status}
     return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
 
