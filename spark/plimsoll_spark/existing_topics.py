@@ -89,6 +89,18 @@ class ExistingTopics:
                 found[resource.name] = None
         return found
 
+    def offsets_at(
+        self, partitions: Sequence[AuditedPartition], timestamp_ms: int
+    ) -> dict[str, dict[str, int]]:
+        """Return, by topic and partition, the offset of the first record with this time or a later
+        one; -1 if there is none. Raises KafkaException."""
+        places = [(one.topic, one.partition) for one in partitions]
+        found: dict[str, dict[str, int]] = {}
+        offsets = self._offsets(places, OffsetSpec.for_timestamp(timestamp_ms))
+        for (topic, partition), offset in offsets.items():
+            found.setdefault(topic, {})[str(partition)] = offset
+        return found
+
     def _logs(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], OffsetRange]:
         starts, ends = (
             self._offsets(places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())

@@ -1,0 +1,228 @@
+"""`spark.read.format("plimsoll.batches")`: one row a record batch, from the leader or from every
+replica's own file, of any cluster that speaks Kafka's protocol.
+
+A Python data source of Spark 4. Options are named as those of Spark's Kafka source. Partitions of
+the data frame are ranges of offsets; rows reach Spark as Arrow batches. It reads batch headers
+and checks CRCs; it opens no record. Offsets with no valid batch are rows with `problem`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
+from plimsoll_spark.replica_compare import within
+from plimsoll_spark.replica_reader import Connections, Held, Place, RateLimit, ReplicaReader
+
+RANGE_OFFSETS = 200_000
+TIMEOUT_S = 3600.0
+ROWS_AT_ONCE = 10_000
+KAFKA = "kafka."
+BOOTSTRAP = "kafka.bootstrap.servers"
+SCHEMA = (
+    "topic string, partition int, replica int, baseOffset bigint, lastOffset bigint, records int, "
+    "sizeBytes int, leaderEpoch int, crc bigint, attributes int, baseTimestampMs bigint, "
+    "maxTimestampMs bigint, producerId bigint, producerEpoch int, baseSequence int, problem string"
+)
+_COLUMNS: tuple[tuple[str, str, pa.DataType], ...] = (
+    ("baseOffset", "base_offset", pa.int64()),
+    ("lastOffset", "last_offset", pa.int64()),
+    ("records", "records", pa.int32()),
+    ("sizeBytes", "size", pa.int32()),
+    ("leaderEpoch", "leader_epoch", pa.int32()),
+    ("crc", "crc", pa.int64()),
+    ("attributes", "attributes", pa.int32()),
+    ("baseTimestampMs", "base_timestamp", pa.int64()),
+    ("maxTimestampMs", "max_timestamp", pa.int64()),
+    ("producerId", "producer_id", pa.int64()),
+    ("producerEpoch", "producer_epoch", pa.int32()),
+    ("baseSequence", "base_sequence", pa.int32()),
+)
+
+
+class WrongOption(ValueError):
+    """An option of the data source is missing or wrong. The message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpan(InputPartition):  # type: ignore[misc]
+    """One partition of the data frame: a range of one replica."""
+
+    place: Place
+    first: int
+    end: int
+
+
+class BatchSource(DataSource):  # type: ignore[misc]
+    """The data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "plimsoll.batches"
+
+    def schema(self) -> str:
+        """Return the columns of the rows."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a data frame."""
+        return BatchSourceReader(dict(self.options))
+
+
+class SourceOptions:
+    """The options that all sources share: which cluster, which topics, and how to log in."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """`options`: by name, of which the case does not matter."""
+        self._options = {name.lower(): value for name, value in options.items()}
+        self.login = {
+            name.removeprefix(KAFKA): value
+            for name, value in self._options.items()
+            if name.startswith(KAFKA) and name != BOOTSTRAP
+        }
+        """Settings of librdkafka."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the brokers' addresses. Raises `WrongOption`."""
+        if stated := self.get(BOOTSTRAP):
+            return stated
+        raise WrongOption(f"option {BOOTSTRAP} is missing")
+
+    def get(self, name: str, otherwise: str = "") -> str:
+        """Return an option, or `otherwise` if it is not stated. `name`: in lower case."""
+        return self._options.get(name, otherwise)
+
+    def topics(self, topics: ExistingTopics) -> Sequence[str]:
+        """Return the names of the topics. Raises `WrongOption`."""
+        if names := self.get("subscribe"):
+            return [one.strip() for one in names.split(",")]
+        if pattern := self.get("subscribepattern"):
+            return topics.matching(pattern)
+        raise WrongOption("option subscribe or subscribePattern is missing")
+
+
+class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
+    """Plans the ranges in the driver, and reads them in tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """`options`: by name. Raises `WrongOption`."""
+        self._options = SourceOptions(options)
+        self._replica = self._options.get("replica", "leader")
+        usual = "memory" if self._replica == "leader" else "disk"
+        reads = self._options.get("reads", usual).lower()
+        if reads not in ("disk", "memory"):
+            raise WrongOption(f"option reads is disk or memory, not {reads}")
+        self._own_copies = reads == "disk"
+        if self._replica != "leader" and not self._own_copies:
+            raise WrongOption("option replica needs reads=disk: only leaders serve from memory")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the ranges of offsets, of each replica that the options ask for."""
+        topics = ExistingTopics(self._options.bootstrap, self._options.login)
+        found = topics.partitions(self._options.topics(topics))
+        starts = self._bounds("startingoffsets", "earliest")
+        if since := self._options.get("startingtimestamp"):
+            starts = topics.offsets_at(found, int(since))
+        ends = self._bounds("endingoffsets", "latest")
+        return [
+            OffsetSpan(place, first, min(first + RANGE_OFFSETS, end))
+            for one in found
+            for place in self._places(one)
+            for end in [self._end(ends, one)]
+            for first in range(self._start(starts, one), end, RANGE_OFFSETS)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one range."""
+        assert isinstance(partition, OffsetSpan)
+        with contextlib.closing(Connections(self._options.login)) as connections:
+            reader = ReplicaReader(
+                connections,
+                partition.place,
+                own_copy=self._own_copies,
+                until_s=time.time() + TIMEOUT_S,
+                limit=RateLimit(None),
+            )
+            held = reader.read(partition.first, partition.end)
+        if held.why is not None:
+            place = partition.place
+            raise RuntimeError(
+                f"{place.topic}-{place.partition} was not read to its end on broker"
+                f" {place.broker}: {held.why.value}"
+            )
+        yield from arrow_rows(partition, held)
+
+    def _places(self, one: AuditedPartition) -> Sequence[Place]:
+        if self._replica == "leader":
+            return one.replicas[:1]
+        if self._replica == "all":
+            return one.replicas
+        return [place for place in one.replicas if str(place.broker) == self._replica]
+
+    def _bounds(self, option: str, otherwise: str) -> Any:
+        """Return a bound that an option states: a word, or offsets by topic and partition."""
+        stated = self._options.get(option, otherwise)
+        if stated in ("earliest", "latest"):
+            return stated
+        try:
+            return json.loads(stated)
+        except ValueError as error:
+            raise WrongOption(f"option {option} is neither a word nor JSON: {stated}") from error
+
+    def _start(self, bounds: Any, one: AuditedPartition) -> int:
+        return max(one.log.log_start_offset, _bound(bounds, one))
+
+    def _end(self, bounds: Any, one: AuditedPartition) -> int:
+        return min(one.log.log_end_offset, _bound(bounds, one))
+
+
+def _bound(bounds: Any, one: AuditedPartition) -> int:
+    """Return one partition's bound. As in Spark's Kafka source, -2 is the earliest offset, and -1
+    the latest."""
+    log = one.log
+    stated = bounds
+    if isinstance(bounds, dict):
+        stated = bounds.get(one.topic, {}).get(str(one.partition), -2)
+    if stated in ("earliest", -2):
+        return log.log_start_offset
+    return log.log_end_offset if stated in ("latest", -1) else int(stated)
+
+
+def arrow_rows(span: OffsetSpan, held: Held) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that end in the range, and the offsets without a valid one, as Arrow."""
+    inside = within(held, span.first, span.end)
+    for at in range(0, len(inside), ROWS_AT_ONCE):
+        rows = inside[at : at + ROWS_AT_ONCE]
+        columns = {name: pa.array(rows[field].astype(kind.to_pandas_dtype()), kind)
+                   for name, field, kind in _COLUMNS}  # fmt: skip
+        yield _batch(span, columns, pa.nulls(len(rows), pa.string()))
+    if held.bad:
+        unknown = {name: pa.nulls(len(held.bad), kind) for name, _, kind in _COLUMNS}
+        unknown["baseOffset"] = pa.array([one.first for one in held.bad], pa.int64())
+        unknown["lastOffset"] = pa.array([one.end - 1 for one in held.bad], pa.int64())
+        yield _batch(span, unknown, pa.array([one.problem.value for one in held.bad]))
+
+
+def _batch(span: OffsetSpan, columns: Mapping[str, pa.Array], problem: pa.Array) -> pa.RecordBatch:
+    count, place = len(problem), span.place
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array([place.topic] * count, pa.string()),
+            "partition": pa.array(np.full(count, place.partition, np.int32)),
+            "replica": pa.array(np.full(count, place.broker, np.int32)),
+            **columns,
+            "problem": problem,
+        }
+    )
