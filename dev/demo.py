@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from dev.demo_steps import (
@@ -43,7 +44,9 @@ from dev.local_api import LocalApi
 
 DIRECTORY = ROOT / "build" / "demo"
 EXAMPLES = ("logcluster.yaml", "topic-orders.yaml", "verification.yaml")
-STEPS = 7
+STEPS = 8
+AUDIT = "orders-audit"
+AUDIT_S = 300
 START_S = 130
 """Seconds that the demo waits for the start. `plimsoll local` gives up earlier by itself, and says
 why."""
@@ -162,6 +165,18 @@ class LocalDemo:
 
     def verification(self) -> dict[str, Any]:
         path = f"/apis/plimsoll.dev/v1alpha1/namespaces/{NAMESPACE}/verifications/{VERIFICATION}"
+        return self._get(path).get("status") or {}
+
+    def begin_audit(self) -> None:
+        """Create the Verification of `examples/audit.yaml`, without its limit on reads."""
+        body = yaml.safe_load((ROOT / "examples" / "audit.yaml").read_text())
+        del body["spec"]["source"]["bytesPerSecond"]
+        path = f"/apis/plimsoll.dev/v1alpha1/namespaces/{NAMESPACE}/verifications"
+        LocalApi(self.directory).ask("POST", path, body)
+
+    def audit(self) -> dict[str, Any]:
+        """Return the audit's status; {} while it has none."""
+        path = f"/apis/plimsoll.dev/v1alpha1/namespaces/{NAMESPACE}/verifications/{AUDIT}"
         return self._get(path).get("status") or {}
 
     def kill_broker(self) -> None:
@@ -323,9 +338,28 @@ def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
     console.print(f"  clients connect to {demo.ready['bootstrap']}")
     console.print(f"  logs are in {demo.said.parent.relative_to(ROOT)}")
     kill_and_judge(demo, story, steps)
+    audit(demo, story, steps)
     steps.say("what to type next:")
     for line in what_next(demo, save_report(demo), keep=keep):
         console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def audit(demo: LocalDemo, story: Story, steps: Steps) -> None:
+    """Audit what was written on every replica's disk. Raises GaveUp."""
+    steps.say("an audit of what was written, on every replica's disk: examples/audit.yaml", 15)
+    demo.begin_audit()
+
+    def verdict() -> dict[str, Any] | None:
+        status = demo.audit()
+        return status if status.get("verdict") else None
+
+    status = wait("the audit's verdict", verdict, AUDIT_S)
+    amounts = status.get("audited") or {}
+    console.print("  " + ", ".join(f"{name} {value:,}" for name, value in amounts.items()))
+    ready = next((one for one in status["conditions"] if one["type"] == "Ready"), {})
+    story.expect(
+        status["verdict"] == "Passed", f"audit {status['verdict']}: {ready.get('message')}"
+    )
 
 
 class Interrupts:

@@ -26,5 +26,6 @@ def test_demo_run_survives_a_killed_broker(
     # 2: only later than it may be.  tests/dev/test_demo.py tests how lateness is judged.
     assert story.exit_code in (0, 2), said
     assert "ok   verdict Passed" in said
+    assert "ok   audit Passed" in said
     assert "acked 300,000" in said
     assert "<svg" in (DIRECTORY / "report.html").read_text()
