@@ -148,7 +148,7 @@ TOPIC_ROWS = (
     _row("topic_bytes_out", "counter",
          "Bytes sent to consumers from partitions led here", ("topic",), "as above"),
     _row("topic_log_size_bytes", "gauge", "Bytes of a topic's logs here", ("topic",), "as above"),
-    _row("topic_series_left_out", "gauge", "Topics here without these series"),
+    _row("topic_series_left_out", "gauge", "Topics here without metrics by topic"),
 )  # fmt: skip
 
 CLEANER_ROWS = (
@@ -224,7 +224,7 @@ QUOTA_ROWS = (
     _row("long_work_waiting", "gauge", "Clients' work that waits for a thread"),
     _row("long_work_wait_seconds", "counter", "long_work_wait_seconds"),
     _row("long_work_rest_seconds", "counter",
-         "Total time for which principals rested, because their work waited for a processor"),
+         "Total time for which principals' work was paused after waiting for a processor"),
     _row("long_work_refused", "counter",
          "Work refused because too much of its principal waited; the connection was closed"),
     _row("long_work_dropped", "counter", "Work dropped because its client left"),

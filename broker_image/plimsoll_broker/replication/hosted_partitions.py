@@ -185,8 +185,9 @@ class Opener:
 
 
 class PartitionWatcher(Protocol):
-    """Receives each step of a hosted partition. `Coordinators` implements it to follow leadership
-    changes of `__consumer_offsets`."""
+    """Is told after each step of a hosted partition, the processing of its events at the end of a
+    turn of the event loop. `Coordinators` implements it to follow leadership changes of
+    `__consumer_offsets`."""
 
     def stepped(self, hosted: Hosted) -> None:
         """Take note of a step: the partition's role may have changed. The replica manager calls

@@ -487,7 +487,11 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
     gone = not exists and store.flushed_at_stop(partition) is not None
     untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
     if store.clean_epoch is not None and (gone or untold):
-        why = "it is missing" if gone else "its partition.metadata does not name its partition"
+        why = (
+            "it is missing"
+            if gone
+            else "the file partition.metadata does not name the partition of this directory"
+        )
         raise StorageError(StorageFault.CORRUPT, path, why)
     return exists and found != topic_id
 

@@ -149,8 +149,8 @@ class ProducerMemory:
         return [*one, *(_Share(number, 0) for number in oldest_first[:none_kept])]
 
     def _forget(self, logs: Mapping[int, Remembers], known: int) -> int:
-        """Make the logs in `_to_forget` forget a portion, or as much as the limit requires. Return
-        how many of the `known` producers remain."""
+        """Make the logs in `_to_forget` forget some of their producers, or as many as the limit
+        requires. Return the number that remains of the `known` producers."""
         gone_through = 0
         while self._to_forget and (gone_through < AT_ONCE or known > self.limit):
             number, most = self._to_forget.pop()

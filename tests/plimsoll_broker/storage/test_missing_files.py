@@ -63,7 +63,7 @@ def test_file_missing_after_clean_stop_disables_log(
     assert machine.store.close(7, {ORDERS: 400})
     LOSSES[loss](machine)
     with pytest.raises(
-        StorageError, match=r"was on the disk up to|the log began at|does not name its partition"
+        StorageError, match=r"was on the disk up to|the log began at|does not name the partition"
     ):
         machine.log()
     assert not machine.store.close(8, {}), "what could not be opened was not closed"

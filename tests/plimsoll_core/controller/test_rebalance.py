@@ -272,7 +272,9 @@ class TestLeaders:
         left = [p for p in all_of(world) if p.replicas[0] == 2]
         assert len(left) == 2
         assert {p.leader for p in left} <= {0, 1}
-        assert state.message.startswith("At its end 2 partitions have another leader than")
+        assert state.message.startswith(
+            "At the end of the Rebalance 2 partitions have another leader than"
+        )
 
     def test_crash_before_move_end_leaves_no_stale_leader(
         self, new_world: Callable[..., Any]

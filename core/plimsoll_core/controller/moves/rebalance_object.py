@@ -464,7 +464,8 @@ def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
         return row
     have = "partition has" if count == 1 else "partitions have"
     text = (
-        f"At its end {count} {have} another leader than the preferred replica; the controller"
+        f"At the end of the Rebalance {count} {have} another leader than the preferred replica; "
+        "the controller"
         " elects that one when it has been in sync for a minute."
     )
     return replace(row, message=text)
