@@ -220,6 +220,20 @@ async def test_drill_is_refused_before_its_driver_starts(more, fault, reason):
     assert scene.made("jobs") == []
 
 
+async def test_audit_has_no_drill():
+    scene = a_drill({"at": "1s", "fault": "RollAll"})
+    body = scene.kube.find(VERIFICATIONS, "kafka", "check")
+    spec = {
+        "clusterRef": {"name": "main"},
+        "source": {"existingTopics": {"matchPattern": "orders"}},
+        "drill": body["spec"]["drill"],
+    }
+    scene.objects.verifications.put({**body, "spec": spec})
+    status = await step(scene)
+    assert "an audit writes nothing" in status.conditions[0].message
+    assert scene.made("jobs") == []
+
+
 async def test_withdrawn_permission_stops_the_drill():
     scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
     scene.declare(maintenance={"allowDrills": False})
@@ -230,5 +244,5 @@ async def test_withdrawn_permission_stops_the_drill():
 def test_step_is_read_with_its_length():
     found = msgspec.convert({"at": "1s", "fault": "PauseBroker", "for": "3s"}, DrillStep)
     assert found.for_ == "3s"
-    assert len(DRILL_RULES) == 3
+    assert len(DRILL_RULES) == 4
     assert KEY == ("kafka", "check")

@@ -101,6 +101,18 @@ async def test_schedule_starts_a_verification_when_due():
     assert scene.events == []
 
 
+async def test_audit_runs_on_schedule():
+    source = {"existingTopics": {"matchPattern": "orders.*"}, "reads": "Disk"}
+    template = {"clusterRef": {"name": "main"}, "source": source}
+    scene = Nights(template=template)
+    await scene.at(DUE_MS)
+    (name,) = scene.runs()
+    assert scene.kube.find(VERIFICATIONS, "kafka", name)["spec"] == template
+    scene.end(name, "Passed", DUE_MS + HOUR_MS)
+    status = await scene.at(DUE_MS + 2 * HOUR_MS)
+    assert (status.runs[0].verdict, status.runs[0].lost) == ("Passed", None)
+
+
 async def test_verdicts_trend_and_change_are_shown():
     scene = Nights()
     for night, (verdict, rate) in enumerate([("Passed", 100), ("Passed", 80), ("Violated", 90)]):

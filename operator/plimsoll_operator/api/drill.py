@@ -74,6 +74,10 @@ class DrillMark(Api, frozen=True, kw_only=True):
 
 DRILL_RULES = (
     (
+        "has(self.produce) || (!has(self.drill) && !has(self.budget))",
+        "drill and budget need produce: an audit writes nothing.",
+    ),
+    (
         "!has(self.drill) || self.drill.all(s, !(s.fault in ['KillBroker', 'PauseBroker']) || "
         "(has(s.target) && has(s.target.broker) != has(s.target.leaderOf)))",
         "drill: KillBroker and PauseBroker need target.broker or target.leaderOf.",

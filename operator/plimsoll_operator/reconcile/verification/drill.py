@@ -69,6 +69,9 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
     drill = verification.spec.drill
     if drill is None:
         return None
+    if verification.spec.produce is None:
+        text = "A drill needs produce: an audit writes nothing. No driver was started."
+        return _refused("FaultNotOffered", text)
     if not _allowed(term):
         text = (
             f"LogCluster {term.key[1]} does not allow drills; set maintenance.allowDrills: true. "
