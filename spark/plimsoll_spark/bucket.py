@@ -82,6 +82,7 @@ class Bucket:
         for one in objects:
             path = directory.joinpath(*Path(one.path).relative_to(root).parts)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
             try:
                 with connected.open_input_stream(one.path) as stream, path.open("wb") as file:
                     shutil.copyfileobj(stream, file, PIECE_BYTES)

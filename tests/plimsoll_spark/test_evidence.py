@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.plimsoll_spark.s3_server import BUCKET, SECRET, S3Server
 
 from plimsoll_spark.session import JARS_VARIABLE
 
@@ -213,6 +214,32 @@ def test_deadline_is_followed_by_verdict_on_acks(
     assert verdict["reason"] == "DriveIncomplete", verdict
     assert f"all {counts['acked']} acknowledged records were read back" in verdict["message"]
     assert counts["acked"] == counts["read"] > 0
+
+
+def test_killed_driver_is_judged_from_its_bucket(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    topic = a_topic(cluster, "bucket")
+    with S3Server(tmp_path / "buckets") as server:
+        login = server.login(tmp_path / "login")
+        place = {"s3": {"bucket": BUCKET, "prefix": "nightly", "endpoint": server.endpoint}}
+        with Driver(tmp_path, spark_jars, cluster, topic=topic, evidence=place) as driver:
+            driver.evidence = server.files / "nightly"
+            driver.start("--bucket-login", str(login))
+            driver.wait_acked(RECORDS // 2)
+            driver.kill_group()
+            driver.start("--bucket-login", str(login), "--resume", "check")
+            assert driver.end() == 0, driver.log.read_text()[-3000:]
+        verdict = driver.read("verdict.json")
+        assert verdict["reason"] == "DriveIncomplete", verdict
+        assert verdict["counts"]["read"] >= verdict["counts"]["acked"] > 0
+        assert verdict["evidence"]["place"] == f"s3://{BUCKET}/nightly/check"
+        kept = driver.evidence / "check"
+        assert {"run.json", "results/verdict.json", "results/report.html"} <= {
+            path.relative_to(kept).as_posix() for path in kept.rglob("*")
+        }
+        said = driver.log.read_text() + (driver.report / "report.html").read_text()
+        assert SECRET not in said + json.dumps(verdict)
 
 
 def test_missing_run_is_refused(cluster: LocalCluster, spark_jars: Path, tmp_path: Path) -> None:
