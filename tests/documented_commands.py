@@ -109,8 +109,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/e2e/test_cli.py": (
         "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",
     ),
-    "tests/plimsoll_operator/kubectl_plugin/test_verbs.py"
-    "::test_resumed_verification_names_the_kept_run": (
+    "tests/plimsoll_spark/test_local_evidence.py::test_killed_pod_has_a_successor_that_judges": (
         "kubectl plimsoll verify --resume orders-check -n kafka",
     ),
     "tests/integration/test_users.py::test_kafka_tools_leave_objects_users_alone": (
