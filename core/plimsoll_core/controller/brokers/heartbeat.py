@@ -188,9 +188,7 @@ def _shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 def _leave_now(
     turn: DecisionContext, broker: Broker, request: Heartbeat, cause: str = ""
 ) -> Answer:
-    why = cause or (
-        "shutdown" if request.want_shutdown else "fenced because the broker asked for it"
-    )
+    why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
     if not fence(turn, broker, why):
         turn.again = request
     return HeartbeatAnswer(
