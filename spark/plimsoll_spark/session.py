@@ -35,6 +35,8 @@ BLOCKS_PORT = 7079
 """Ports of the pods: of the driver's RPC, and of the blocks of driver and executors. The operator's
 NetworkPolicies name them."""
 TASK_ATTEMPTS = 4
+ENDED_MAX = 8
+"""Bound on the executors that end in ten minutes, for each one that was requested."""
 IN_PROCESS = Runner()
 
 
@@ -227,6 +229,9 @@ def pod_options(name: str, runner: Runner, pods: Pods) -> dict[str, str]:
         "spark.driver.blockManager.port": str(BLOCKS_PORT),
         "spark.blockManager.port": str(BLOCKS_PORT),
         "spark.executor.instances": str(runner.executors),
+        # Spark gives up on executors that end at their start, not on those of a long run.
+        "spark.executor.maxNumFailures": str(ENDED_MAX * runner.executors),
+        "spark.executor.failuresValidityInterval": "10m",
         "spark.executor.memoryOverhead": f"{runner.overhead_megabytes}m",
         # Not the one of each side: an executor asks for its settings before it reads that.
         "spark.authenticate.secret.file": pods.secret,

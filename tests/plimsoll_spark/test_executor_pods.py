@@ -172,6 +172,7 @@ def test_rpc_of_pods_is_encrypted_by_mounted_secret(
     assert options["spark.network.crypto.enabled"] == "true"
     assert options["spark.authenticate.secret.file"] == PODS.secret
     assert "spark.authenticate.secret" not in options
+    assert options["spark.executor.maxNumFailures"] == "16", "two of them, killed again and again"
     assert options["spark.driver.host"] == options["spark.driver.bindAddress"] == "[fd00::7]"
     assert options["spark.kubernetes.driver.pod.name"] == "check-driver-x"
 
