@@ -57,6 +57,12 @@ def job(account: str) -> dict[str, Any]:
     }
 
 
+def pod() -> dict[str, Any]:
+    meta = {"name": "tried", "labels": OWN}
+    spec = {**copy.deepcopy(POD), "serviceAccountName": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
 def secret(kind: str) -> dict[str, Any]:
     note = {"kubernetes.io/service-account.name": "default"}
     body = {"metadata": {"name": "tried", "annotations": note}, "type": kind}
@@ -204,6 +210,7 @@ TRIED = {
     "an account's token": (secret("kubernetes.io/service-account-token"), "a Secret of this type"),
     "anybody's Secret": (secret("Opaque"), "a Secret of this type"),
     "anybody's account": (account({}), "it has no label"),
+    "a pod": (pod(), "it makes no pods itself"),
     "anybody's Verification": (verification("Topic"), "it belongs to no VerificationSchedule"),
     "an account with a role of the cloud's": (
         account(OWN, **{"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}),
@@ -215,11 +222,13 @@ LET_BE = {
     "a driver": job("v-driver"),
     "certificates": secret("plimsoll.dev/tls"),
     "a login": secret("plimsoll.dev/user"),
+    "the secret of executors": secret("plimsoll.dev/rpc"),
     "an account": account(OWN),
     "a configuration": config_map(labels=OWN),
     "an address": service(OWN),
     "who leads": lease("main-0123456789ab"),
     "who reaches brokers": network_policy("broker"),
+    "who reaches executors": network_policy("executor"),
     "a scheduled Verification": verification("VerificationSchedule"),
 }
 
