@@ -18,6 +18,8 @@ from plimsoll_operator.shipped_files import ExampleName, example_text
 HOOKS = (
     "preflight.enabled=true",
     "verification.enabled=true",
+    "verification.executors=true",
+    "verification.drills=true",
     "metrics.podMonitor.perLogCluster=true",
     "externalAccess.tlsRoutes=true",
     "certManager.enabled=true",
