@@ -87,7 +87,7 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
     """Run all producers. Return when the outcome of every record is in the ledger, or a part failed
     in all attempts; `drive.progress` then tells why."""
     drive.progress.mkdir(parents=True, exist_ok=True)
-    drive.ledger.mkdir()
+    drive.ledger.mkdir(exist_ok=True)
     totals = _Totals(drive.progress / "executors.json")
 
     def send(part: Plan) -> None:
