@@ -66,6 +66,8 @@ class TestUnfenced:
 
     def test_want_fence_fences(self, world: Any) -> None:
         assert flags(world.beat(1, want_fence=True)) == (True, True, False)
+        # The operator counts fences by this beginning (`status.commit_counters`).
+        assert world.log[-1].cause == "fenced at its own wish"
         assert world.p().isr == (0, 2)
 
     def test_leading_nothing_it_may_stop_at_once(self, world: Any) -> None:
