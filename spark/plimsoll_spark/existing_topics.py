@@ -7,6 +7,7 @@ that it may describe, and the settings of those with a configuration that it may
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ from plimsoll_spark.replica_reader import Place
 from plimsoll_spark.topics import OffsetRange
 
 TIMEOUT_S = 15.0
+AWAY_S = 60.0
+"""How long a partition may be without a leader."""
+RETRY_S = 0.5
 POLICY = "cleanup.policy"
 INTERNAL = "__"
 
@@ -117,12 +121,21 @@ class ExistingTopics:
     ) -> dict[tuple[str, int], int]:
         if not places:
             return {}
-        asked = {TopicPartition(*place): spec for place in places}
-        answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-        return {
-            (place.topic, place.partition): answer.result().offset
-            for place, answer in answers.items()
-        }
+        until_s = time.monotonic() + AWAY_S
+        while True:
+            asked = {TopicPartition(*place): spec for place in places}
+            answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+            try:
+                return {
+                    (place.topic, place.partition): answer.result().offset
+                    for place, answer in answers.items()
+                }
+            except KafkaException:
+                # An election, as a rule. librdkafka learns of new leaders by asking for all topics.
+                if time.monotonic() >= until_s:
+                    raise
+                self._admin.poll(RETRY_S)
+                self._admin.list_topics(timeout=TIMEOUT_S)
 
 
 def _led(topic: TopicMetadata) -> list[PartitionMetadata]:
