@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from plimsoll_spark import checks, ledger
-from plimsoll_spark.checks import CheckJob
+from plimsoll_spark.checks import CheckJob, Examination
 from plimsoll_spark.ledger import ACKED
 from plimsoll_spark.range_check import LogRows, Span
 from plimsoll_spark.records import Encoder, salt_of
@@ -134,6 +134,23 @@ def examined(
 ) -> Findings:
     """What a run finds. `ranges`: the offsets that each log holds; `starts`: where the logs begin
     once they were read."""
+    begun = examination(directory, sent, ranges, piece=piece, order_by_key=order_by_key)
+    reader = log or KnownLog(read)
+    with mock.patch.object(checks, "Reader", return_value=reader):
+        checks.examine_some(begun.job, begun.items)
+        begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})
+        return checks.findings(begun.job, begun.items, begun.sent, begin)
+
+
+def examination(
+    directory: Path,
+    sent: Sequence[Sent],
+    ranges: Mapping[int, tuple[int, int]],
+    *,
+    piece: int = 3,
+    order_by_key: bool = False,
+) -> Examination:
+    """The checks of a run as they begin; see `examined`."""
     write_ledger(directory / "ledger", sent)
     known = ledger.index(directory / "ledger")
     held = {
@@ -153,12 +170,6 @@ def examined(
         clock=checks.clock_of(known),
         results=results,
     )
-    reader = log or KnownLog(read)
-    with (
-        mock.patch.object(checks, "RANGE_RECORDS", piece),
-        mock.patch.object(checks, "Reader", return_value=reader),
-    ):
+    with mock.patch.object(checks, "RANGE_RECORDS", piece):
         items = checks.work_items(known, held, held)
-        checks.examine_some(job, items)
-        begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})
-        return checks.findings(job, items, known, begin)
+    return Examination(job=job, items=items, sent=known, ranges=held)
