@@ -14,6 +14,7 @@ from plimsoll_broker.config import BrokerConfig
 CONFIG = """
 {"cluster_id": "7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001", "broker_id": 0, "data_dir": "%s",
  "listen": {"host": "127.0.0.1", "port": 1}, "advertised": {"host": "127.0.0.1", "port": 1},
+ "replication": {"host": "127.0.0.1", "port": 2},
  "controllers": ["127.0.0.1:1"]}
 """
 
