@@ -232,7 +232,7 @@ def test_second_cluster_on_directory_is_refused(shared: LocalCluster) -> None:
     ("text", "sentence"),
     [
         ("kind: [", "This is not YAML"),
-        (ORDERS.replace("Topic", "Topik"), "there is no such kind"),
+        (ORDERS.replace("Topic", "Topik"), "this kind is unknown"),
         (ORDERS.replace("{count: 3}", "{count: 0}"), "count"),
         (ORDERS.replace("clusterRef: {name: main}", "clusterRef: {name: other}"), "other"),
         (ORDERS.replace("replicationFactor: 3", "replicationFactor: 5"), "brokers"),

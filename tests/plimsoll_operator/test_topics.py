@@ -211,7 +211,7 @@ def test_files_resources_are_read_and_foreign_ones_skipped():
         ("partitions", "partitons", "no field spec.partitons"),
         ("15", "fifteen", "Topic orders"),
         ("15", "0", "Topic orders"),
-        ("kind: Topic", "kind: Tropic", "no such kind"),
+        ("kind: Topic", "kind: Tropic", "this kind is unknown"),
         ("{name: main}", "{name: main", "not YAML"),
     ],
 )
