@@ -33,8 +33,8 @@ INTERNAL = "__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPartition:
-    """One partition: its log as the leader shows it, and its replicas, the leader's first. `away`:
-    the replicas on brokers that are not in the cluster's metadata."""
+    """One partition. `log`: as the leader shows it. `replicas`: those on brokers in the cluster's
+    metadata, the leader's first. `away`: the ids of the other brokers that have a replica."""
 
     topic: str
     partition: int

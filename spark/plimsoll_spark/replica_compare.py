@@ -92,7 +92,8 @@ def _same(a: Finding, b: Finding) -> bool:
 
 
 def _unreadable(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
-    """Yield one finding for each set of brokers that hold no valid batch at the same offsets."""
+    """Yield one finding for each range of offsets at which brokers hold no valid batch. A finding
+    names all brokers with exactly that range."""
     by_span: dict[tuple[int, int], list[tuple[int, Bad]]] = {}
     for one in replicas:
         for bad in one.bad:

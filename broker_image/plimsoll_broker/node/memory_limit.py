@@ -32,8 +32,9 @@ def memory_limit(read: Callable[[str], str | None] = read_text) -> int | None:
 
 
 def _candidates(groups: str) -> Iterator[str]:
-    """Yield the files that may state the limit, for each line of /proc/self/cgroup: those of the
-    process's group, of all enclosing groups and, in a namespace, of the root."""
+    """Yield the paths of the cgroup files that may state the memory limit, for each line of
+    /proc/self/cgroup: those of the process's group, of all enclosing groups and, in a namespace,
+    of the root."""
     for line in ["0::/", "0:memory:/", *groups.splitlines()]:
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")

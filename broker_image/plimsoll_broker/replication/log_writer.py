@@ -52,8 +52,8 @@ class AckToken(Protocol):
 
 class ParkedFetch(Protocol):
     """A Fetch request that waits for records, or a fetch session of many partitions. `moved` is
-    called for each partition with something new to read; `wake` is called at most once after that
-    in a step."""
+    called for each partition with something new to read. `wake` follows, once for all of them: for
+    a follower in the same turn of the event loop, for a consumer perhaps in a later one."""
 
     @property
     def for_follower(self) -> bool: ...

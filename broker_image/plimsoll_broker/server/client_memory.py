@@ -269,9 +269,10 @@ class Intake:
     # --- what accounts ask ----------------------------------------------------------------------
 
     def goes_ahead(self, account: RequestAccount, held: int) -> bool:
-        """Return True if this account's unfinished request may take memory outside of the shares.
-        The conditions: no other request does, and all memory of the principal is held by unfinished
-        requests. `held`: the bytes of the intake that this request holds."""
+        """Let this account's unfinished request take memory outside of the shares, until
+        `is_behind`, and return True, if no other request does so and unfinished requests hold all
+        memory of the principal. Otherwise return False. `held`: the bytes of the intake that this
+        request holds."""
         if self._ahead is account:
             return True
         principal = account.principal

@@ -106,8 +106,8 @@ class TurnBudget:
         self._waiting.add(principal, resume, None)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a budget in a new turn of the event loop, and resume waiting sessions one after
-        another until the budget is spent."""
+        """Begin the time budget of a new turn of the event loop, and resume waiting sessions one
+        after another until that time is used up."""
         self._begin(loop)
         self._resuming = True
         try:

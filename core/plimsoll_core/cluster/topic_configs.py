@@ -229,8 +229,8 @@ def keeps_everything(configs: Mapping[str, str]) -> bool:
 
 
 class ClientConfigs(NamedTuple):
-    """A client's checked configs. `kept` is what the topic stores; `min_isr` is the value of
-    `min.insync.replicas`, None if the client did not set it."""
+    """A client's checked configs. `kept`: what the topic stores, `min.insync.replicas` included.
+    `min_isr`: that config's value as a number, None if the client did not set it."""
 
     kept: dict[str, str]
     min_isr: int | None

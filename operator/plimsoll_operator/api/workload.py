@@ -36,7 +36,7 @@ class FindMaxRate(Api, frozen=True, kw_only=True):
     ] = msgspec.field(name="from", default=None)
     to: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000)] | None,
-        described("Highest rate to try; default 1000000."),
+        described("Highest rate to try, in records per second; default 1000000."),
     ] = None
     step_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=3_600)] | None, described("Length of a step; default 10.")

@@ -436,6 +436,9 @@ class Committer:
             raise TermEnded("a group of batches was refused half-way") from error
         culprit = refused(Reason.RecordTooLarge, str(error))
         self._dropped(
-            self.queue.drop("The metadata log rejected the change; retry.", culprit=culprit)
+            self.queue.drop(
+                "The metadata log rejected the batch of this change, which is not made; retry.",
+                culprit=culprit,
+            )
         )
         self._cautious = CAUTIOUS_APPENDS

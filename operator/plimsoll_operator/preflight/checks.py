@@ -88,7 +88,10 @@ def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
     """Return the StorageClass that brokers' volumes get; if there is none, a sentence that says
     why."""
     if not found:
-        return "There is no StorageClass, so brokers cannot get volumes: install a CSI driver."
+        return (
+            "There is no StorageClass, so brokers cannot get volumes: install a CSI driver and "
+            "create a StorageClass for it."
+        )
     names = ", ".join(sorted(one.name for one in found))
     if wanted:
         named = [one for one in found if one.name == wanted]

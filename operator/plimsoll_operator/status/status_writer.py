@@ -328,7 +328,7 @@ class StatusWriter:
         self._held[target] = HeldStatus(uid=uid, tries=tries, until_s=until_s)
         logger.error(
             "the API server rejected the status of %s %s/%s, which stays out of date; retrying "
-            "in %d s: %s",
+            "in %d s; if a field is unknown, install the CRDs of this release: %s",
             target.kind.kind, target.namespace, target.name, ms // 1000, error,
         )  # fmt: skip
         self._again_in(ms, target, urgent=False)

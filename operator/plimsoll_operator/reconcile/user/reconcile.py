@@ -92,8 +92,9 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 async def _settled(
     term: Term, result: PassResult, user: User, cluster: LogCluster
 ) -> Condition | None:
-    """Follow a User's spec. Return its condition Ready, or None if there is nothing to show: it is
-    being deleted, or its spec cannot be read."""
+    """Make the user as the User's spec states, and return the condition Ready. Return None if the
+    object is being deleted, after all its rights were revoked, or if its spec cannot be read, after
+    its users were disabled if the namespace may no longer have any."""
     if term.objects.users.missing(user.key):
         await _hold(term, user.key, cluster)
         return None  # the spec states more, but that is unreadable

@@ -136,7 +136,8 @@ def _broker(term: Term, target: DrillTarget) -> tuple[BrokerId, str]:
 
 
 def _partition(term: Term, target: DrillPartition) -> tuple[Partition, BrokerId]:
-    """Return the partition and its leader."""
+    """Return the partition and its leader's broker id. Raises NotInjected if there is no such
+    partition or if it has no leader."""
     topic_id = term.image.topic_ids.get(target.topic)
     key = None if topic_id is None else PartitionKey(topic_id, target.partition)
     state = None if key is None else term.image.partitions.get(key)
