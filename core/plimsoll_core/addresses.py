@@ -32,7 +32,8 @@ def bracketed(host: str) -> str:
 
 def split_address(address: str) -> tuple[str, int]:
     """Return the host, without brackets, and the port. Raises ValueError if there is no port, or
-    for an IPv6 address without brackets, since its end is ambiguous."""
+    for an IPv6 address without brackets, since its end is ambiguous. The host may be empty, and the
+    range of the port is not checked."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ValueError(f"{address!r} is no HOST:PORT")
@@ -44,7 +45,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if the name or address, with or without brackets, leads to this machine only."""
+    """Return True if the host is `localhost` or a loopback address, with or without brackets. Other
+    names are not resolved: return False for them."""
     if host.lower() == LOOPBACK_NAME:
         return True
     address = _literal(host)
@@ -57,8 +59,9 @@ def is_literal(host: str) -> bool:
 
 
 def network_of(host: str) -> str:
-    """Return the address to which a peer's limits are charged: an IPv4 address itself, an IPv6
-    address's /64, which one customer holds as a whole."""
+    """Return the key under which a peer's limits are counted: an IPv4 address itself, also if it is
+    mapped into IPv6, or an IPv6 address's /64 network, which one customer holds as a whole. Return
+    a text that is not an address unchanged."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -11,7 +11,7 @@ BrokerEpoch = NewType("BrokerEpoch", int)
 record."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""The number of a partition's leadership: each value has one leader."""
+"""The number of a partition's leadership: at most one broker leads in each value."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
 """The number of changes of a partition so far. A proposed ISR states it."""

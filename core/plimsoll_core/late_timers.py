@@ -26,7 +26,8 @@ class LateTimer:
         self._waits = False
 
     def not_before_ms(self, expected_ms: int, now_ms: int) -> int | None:
-        """Return the time at which a timer that was due at `expected_ms` should fire again, or None
-        if it may judge now."""
+        """Return None if a timer that was due at `expected_ms` may judge at `now_ms`. Postpone it
+        and return the time at which it must fire again if it is late by `LATE_MS` or more, unless
+        it was postponed the last time. Times are in ms of one clock."""
         self._waits = not self._waits and now_ms - expected_ms >= LATE_MS
         return now_ms + READ_MS if self._waits else None

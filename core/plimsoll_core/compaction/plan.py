@@ -35,8 +35,9 @@ class SealedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """A topic's configs on compaction. `lag_max_ms`: None if records need not be cleaned because of
-    their age."""
+    """A topic's configs on compaction, in this order: `min.cleanable.dirty.ratio`,
+    `min.compaction.lag.ms`, `max.compaction.lag.ms` (None if records need not be cleaned because of
+    their age), and `delete.retention.ms`."""
 
     dirty_ratio_min: float = 0.5
     lag_min_ms: int = 0
@@ -106,8 +107,9 @@ def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
 def groups(
     segments: Iterable[SealedSegment], end: int, segment_bytes: int
 ) -> list[list[SealedSegment]]:
-    """Return runs of neighbouring segments below `end`, each to be merged into one segment. A run
-    has at most `GROUP_MAX` segments and at most one segment's bytes."""
+    """Return runs of neighbouring segments with base offsets below `end`, each run to be merged
+    into one segment. A run has at most `GROUP_MAX` segments, `segment_bytes` bytes and
+    `OFFSETS_MAX` offsets; a larger segment is a run of its own."""
     found: list[list[SealedSegment]] = []
     size = 0
     for segment in segments:

@@ -23,9 +23,11 @@ class Horizon(NamedTuple):
 def delete_horizon(
     known_ms: int | None, has_tombstones: bool, delete_retention_ms: int, now_ms: int | None
 ) -> Horizon:
-    """Return the batch's delete horizon. `known_ms`: the horizon stored in the batch, if any. Until
-    the horizon, readers that began earlier still find the tombstone: a consumer, or a follower that
-    has copied the deleted value and is behind."""
+    """Return the batch's delete horizon: `known_ms` (stored in the batch) if it is not None; else
+    no time, if the batch has no tombstones or `now_ms` is None (the wall clock is not trusted);
+    else a new one, `now_ms` plus the retention. Until the horizon, readers that began earlier still
+    find the tombstone: a consumer, or a follower that has copied the deleted value and is
+    behind."""
     if known_ms is not None:
         return Horizon(known_ms, is_new=False)
     if not has_tombstones or now_ms is None:
@@ -40,8 +42,9 @@ def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
-    """Return True if the tombstones of a batch may be removed now. Tombstones with a new horizon
-    stay in this round."""
+    """Return True if the tombstones of a batch may be removed at `now_ms`. Return False if the
+    horizon is new in this round or has no time, or `now_ms` is None (the wall clock is not
+    trusted)."""
     if horizon.at_ms is None or horizon.is_new or now_ms is None:
         return False
     return now_ms >= horizon.at_ms

@@ -45,8 +45,8 @@ class Rest(NamedTuple):
 
 
 def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
-    """Return the remaining steps of an interrupted swap. `end_offset`: the end of the cleaned
-    segment. `names`: the names of all files in the log's directory."""
+    """Return the remaining steps of the interrupted swap of the cleaned segment with the offsets
+    [base_offset, end_offset). `names`: the names of all files in the log's directory."""
     stem = f"{base_offset:0{_DIGITS}d}"
     renames = [
         (stem + suffix + CLEANED, stem + suffix)

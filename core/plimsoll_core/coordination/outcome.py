@@ -31,8 +31,8 @@ _TOLD: dict[Code, Code] = {
 
 
 def told(code: Code) -> Code:
-    """Return the error code that a coordinator's client gets for the partition replica's error
-    code."""
+    """Translate the error code of the partition's replica for an append or its commit into the code
+    that a coordinator's client gets; UNKNOWN_SERVER_ERROR for a code without a translation."""
     return _TOLD.get(code, Code.UNKNOWN_SERVER_ERROR)
 
 
@@ -63,8 +63,8 @@ class Reply(NamedTuple):
 class CoordinatorOutcome(Generic[RecordT, OperationT]):
     """The effects of one operation, in the order in which the shell carries them out.
 
-    Whatever a rule changes in soft state must hold whether `records` get into the log or not: what
-    depends on that belongs into `then`.
+    Whatever a rule changes in soft state (the state that is not in the log) must hold whether
+    `records` get into the log or not: a change that depends on their commit belongs into `then`.
     """
 
     key: str | None
@@ -96,5 +96,6 @@ def refused(token: object, code: Code, message: str = "") -> Reply:
 
 
 def refuse(key: str, token: object, code: Code, message: str = "") -> CoordinatorOutcome[Any, Any]:
-    """Return an outcome that only refuses the request."""
+    """Return an outcome without records that refuses the request. The refusal is sent once all
+    records of `key` so far are committed."""
     return CoordinatorOutcome(key=key, replies=(refused(token, code, message),))

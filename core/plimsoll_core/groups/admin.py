@@ -58,9 +58,10 @@ STATES = tuple(_STATES.values())
 
 
 def state_of(turn: GroupTurn, group_id: str) -> str:
-    """Return the name of a group's state as Kafka's tools show it, such as `Stable`. A group that
-    was loaded and not used since is not built in memory for this, since a shard may hold
-    thousands."""
+    """Return the name of a group's state as Kafka's tools show it, such as `Stable`; `Empty` for a
+    group that does not exist. A loaded group that is not built in memory yet is not built for this,
+    since a shard may hold thousands: it is `Stable` if its stored generation has members, else
+    `Empty`."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return _STATES[type(group.phase)]
@@ -79,8 +80,8 @@ def seen_state(group: Group, soft: SoftState) -> str:
 def describe_group(
     turn: GroupTurn, op: DescribeGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Describe a group. The protocol and the members' metadata are shown only while the group is
-    stable."""
+    """Answer with a group's state, protocol and members, or GROUP_ID_NOT_FOUND. The protocol, and
+    each member's metadata and assignment, are empty unless the group is stable."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -112,8 +113,9 @@ def _member(member: Member, protocol: str, stable: bool) -> DescribedMember:
 def list_groups(
     turn: GroupTurn, op: ListGroups, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """List the groups of this shard that match the request. The reply waits until all records of
-    the shard so far are committed."""
+    """Answer with the groups of this shard that match the request's ids, states and types. A group
+    that was not loaded for lack of memory has the state `Unknown`. The reply waits until all
+    records of the shard so far are committed."""
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
     looked_at = turn.state.names() if op.group_ids is None else op.group_ids
@@ -142,7 +144,9 @@ def _protocol_type(stored: GroupStored | None) -> str:
 def delete_group(
     turn: GroupTurn, op: DeleteGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete a group without members, with all its offsets."""
+    """Delete a group without members, its offsets first, at most `OFFSETS_AT_ONCE` of them: answer
+    `GroupDeleted`, or `GroupShrunk` if offsets remain. Refuse a group that does not exist or has
+    members."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)

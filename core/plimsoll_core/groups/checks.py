@@ -33,8 +33,8 @@ def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
 
 
 def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
-    """Return the principal to which the group is charged. Return `asks` if the group has no owner
-    yet."""
+    """Return the principal to which the group is charged, by its records or else by its state in
+    memory. Return `asks` if the group has no owner yet, or does not exist."""
     durable, expected = turn.state.groups.get(group_id), turn.soft.classic.get(group_id)
     if durable is not None and durable.owner:
         return durable.owner
@@ -59,8 +59,8 @@ def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
 
 
 def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
-    """Return True if the group exists, or if `owner` may have one more group in this shard. Count a
-    refusal."""
+    """Return True if the group exists, or if `owner` may have one more group in this shard; nothing
+    is reserved. Otherwise count a refusal and return False."""
     groups = turn.state.memory.groups
     if group_id in turn.state.groups or groups.admits(owner, 1):
         return True

@@ -59,7 +59,7 @@ class Completing:
     unsynced: set[str]
     """The members that were told the generation and have not asked for their assignment."""
     storing: bool = False
-    """True if the leader's assignments are on their way into the log."""
+    """True if the leader's assignments are being written to the log."""
 
 
 @dataclass(slots=True)
@@ -134,8 +134,9 @@ def _utf8(names: Iterable[str]) -> int:
 
 
 class ClassicGroup:
-    """A classic group in its coordinator's memory: its members, phase and parked requests. Kept
-    while it has members or reserved member ids, or until the record of its end is stored."""
+    """A classic group in its coordinator's memory: its members, phase and parked requests. It stays
+    there while it has members or reserved member ids, and until the record that it is empty is
+    stored."""
 
     __slots__ = (
         "_instances",

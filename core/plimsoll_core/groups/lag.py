@@ -32,8 +32,8 @@ class EndHistory:
         self._times_ms = array("q")
 
     def note(self, end: int, now_ms: int) -> None:
-        """Record the log end as of `now_ms`. If the log end went back (an unclean election), drop
-        earlier samples."""
+        """Record the log end as of `now_ms`, unless it is the same as in the last sample. If the
+        log end went back (an unclean election), drop earlier samples."""
         if self._ends and end <= self._ends[-1]:
             if end == self._ends[-1]:
                 return
@@ -60,8 +60,8 @@ class EndHistory:
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:
-        """Return the time since when the log is known to have a record at or after `position`.
-        Return None if it has none."""
+        """Return the time, by the clock of `note`, since when the log is known to have a record at
+        or after `position`. Return None if no sampled log end is above `position`."""
         at = bisect_right(self._ends, position)
         return self._times_ms[at] if at < len(self._ends) else None
 
@@ -103,9 +103,10 @@ class StandingPartitions:
         self._this: dict[GroupPartition, tuple[int, int]] = {}
 
     def since_ms(self, key: GroupPartition, offset: int, committed_ms: int) -> int | None:
-        """Return the time since when the committed offset has been `offset`: `committed_ms` if the
-        offset is new. A repeated commit of the same offset does not count. Return None if too many
-        partitions are tracked."""
+        """Record that the group is behind in the partition `key`, and return the time since when
+        its committed offset has been `offset`: `committed_ms` if it was another in the last pass. A
+        repeated commit of the same offset does not count. Return None, and record nothing, if too
+        many partitions are tracked."""
         if len(self._this) >= self._most:
             return None
         seen = self._last.get(key)

@@ -68,8 +68,9 @@ class GroupMemory:
         return self.budget - self.pool.capacity
 
     def admits(self, principal: str, size: int) -> bool:
-        """Return True if the principal may hold `size` bytes more. A size of zero or less is always
-        admitted. Count a refusal."""
+        """Return True if the principal may hold `size` bytes more, always for a size of zero or
+        less; nothing is reserved. Otherwise count a refusal and return False, and set `wants_room`
+        if the principal would not exceed an equal share."""
         if size <= 0 or self.pool.admits(principal, size):
             return True
         self.pool.refused += 1

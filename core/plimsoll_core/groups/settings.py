@@ -13,7 +13,8 @@ from plimsoll_core.cluster.cluster_configs import own_integer
 
 MINUTE_MS = 60_000
 GROUPS_MAX = 10_000
-"""The most groups of one partition, shared fairly by principals. Beyond it no group is created."""
+"""The most groups of one partition of `__consumer_offsets`, shared fairly by principals. Beyond it
+no group is created."""
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
 """The most bytes of one member's metadata."""
@@ -25,8 +26,8 @@ GROUP_BYTES_MAX = 4 * 2**20
 """The most bytes of all members' metadata of a group, in all their protocols.
 `GroupTurn.record_bytes_max` bounds the part that goes into one record."""
 SEATS_MAX = 20_000
-"""The most members and reserved member ids of all groups of one partition, shared fairly by
-principals."""
+"""The most members and reserved member ids of all groups of one partition of `__consumer_offsets`,
+shared fairly by principals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class GroupSettings:
     metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`: the most bytes of metadata in one committed offset."""
     commit_timeout_ms: int = 5_000
-    """`offsets.commit.timeout.ms`: the longest wait of a reply for its commit."""
+    """`offsets.commit.timeout.ms`: for how long a reply waits at most for the commit of records."""
     retention_ms: int = 7 * 24 * 3_600_000
     """`offsets.retention.minutes`, in ms: how long the offsets of an empty group are kept."""
     retention_check_ms: int = 600_000

@@ -150,7 +150,8 @@ class GroupsState:
         return (*self.groups, *others)
 
     def unload(self, group_id: str) -> None:
-        """Remove a group's state from memory and remember its id; its records stay in the log."""
+        """Remove a group's state from memory and remember its id, charged to its owner; its records
+        stay in the log. Do nothing if it is not in memory."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
@@ -162,7 +163,8 @@ class GroupsState:
         self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, keys_bytes))
 
     def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
-        """Remember the id of a group that is in the log and not in memory."""
+        """Remember the id of a group that is in the log and not in memory, in place of a former
+        entry, and charge `UNLOADED_BYTES` to the owner."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
@@ -213,8 +215,8 @@ class GroupsState:
         self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
-        """Take the new high watermark. Forget the end offsets of deleted groups at or below it,
-        since replies about those groups need not wait any more."""
+        """Forget the end offsets of deleted groups at or below the new high watermark, since
+        replies about those groups need not wait any more."""
         if self._gone:
             self._gone = {g: end for g, end in self._gone.items() if end > high_watermark}
 

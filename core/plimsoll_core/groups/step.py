@@ -65,8 +65,9 @@ _OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o
 
 
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
-    """Decide one operation and return its outcome. `token`: identifies the client's request; None
-    if no client waits."""
+    """Decide one operation, update what the group's owner is charged for its members in memory, and
+    return the outcome. An operation on a group that was not loaded for lack of memory is refused.
+    `token`: identifies the client's request; None if no client waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     if isinstance(op, o.ListGroups | o.DeleteUnloaded):
@@ -126,8 +127,8 @@ def loaded(turn: GroupTurn) -> None:
 
 
 def loaded_again(turn: GroupTurn, group_id: str) -> None:
-    """Serve a formerly unloaded group again, after all its records were applied: set its
-    deadlines."""
+    """Mark a formerly unloaded group as loaded, after all its records were applied, and set its
+    deadlines if it still exists."""
     turn.state.loaded_again(group_id)
     if group_id in turn.state.groups:
         _begin_deadlines(turn, group_id, turn.now_ms + turn.settings.retention_check_ms)

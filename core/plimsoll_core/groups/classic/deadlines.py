@@ -42,7 +42,8 @@ STORE_AGAIN_MS = 1_000
 
 
 def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
-    """Remove a member because its session has expired. It may be static or not."""
+    """Remove a member, static or not, because its session has expired, and start a rebalance. Do
+    nothing if the member has left, or its session was renewed."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.members and op not in turn.soft.deadlines:
@@ -52,8 +53,8 @@ def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
 
 
 def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
-    """Release a reserved member id that no member has used in time. Complete the join phase if it
-    waited only for this id."""
+    """Release a reserved member id with which no member has joined in time. Complete the join phase
+    if it waited only for this id. Do nothing if the id is not reserved any more."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.pending and op not in turn.soft.deadlines:
@@ -64,8 +65,9 @@ def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
 
 
 def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
-    """End the join phase when its time is over. A group's first rebalance is prolonged while new
-    members join, up to their rebalance timeout."""
+    """End the join phase when its time is over, and form the next generation. The first rebalance
+    of an empty group is prolonged while new members join, up to the members' longest rebalance
+    timeout. Do nothing in another phase."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines or not isinstance(group.phase, Preparing):
@@ -81,8 +83,8 @@ def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
 
 
 def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
-    """Remove the members that were told the generation and did not ask for their assignment in
-    time; the remaining members join again."""
+    """Remove the members that were told the generation and did not send SyncGroup in time, and
+    start a rebalance of the remaining ones. Do nothing if no SyncGroup is missing."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines:
@@ -109,14 +111,16 @@ def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
 
 
 def wake_group(turn: GroupTurn, op: WakeGroup, token: object) -> _Outcome:
-    """Start the sessions of a loaded group, unless a request has done so before."""
+    """Build a loaded group in memory, which starts the session timeouts of its members, unless a
+    request has done so before."""
     find(turn, op.group_id)
     return CoordinatorOutcome(key=op.group_id)
 
 
 def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Outcome:
-    """Complete the start of a new group. If its record is not in the log, the group does not exist:
-    answer the members that joined it with the error."""
+    """Process the outcome of writing a new group's first record. If it failed and the record is not
+    in the log, the group does not exist: remove the members and answer their parked JoinGroups with
+    the error. Otherwise do nothing."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)
@@ -148,7 +152,7 @@ def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Ou
 
 def store_emptiness(turn: GroupTurn, op: StoreEmptiness, token: object) -> _Outcome:
     """Write the record of a group that has become empty, if it is still empty and the last stored
-    generation has members."""
+    generation has members; without such members, drop the empty group from memory."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)

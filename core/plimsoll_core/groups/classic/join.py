@@ -69,8 +69,9 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 def join_group(
     turn: GroupTurn, op: JoinGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Let a member join a group. The answer is sent when all members have joined, or at once if no
-    rebalance is needed."""
+    """Let a member join a group, or refuse it. The request is parked until the join phase ends; it
+    is answered without waiting for other members if no rebalance is needed, or to give the member
+    an id."""
     refusal = _check_request(turn, op)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
@@ -140,8 +141,9 @@ def _names(op: JoinGroup) -> Iterator[str]:
 
 
 def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:
-    """Return a refusal if the group has no room for the member, or does not know the member's id;
-    otherwise None."""
+    """Return a refusal if the group or its owner has no room for the member, the member's id is
+    unknown or fenced, or no protocol would be common to all members; otherwise None. `group`: None
+    if it is not in memory."""
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
@@ -193,7 +195,7 @@ def _check_bytes(
     """Return a refusal if all members' metadata would not fit in one record, otherwise None: a
     group that cannot store a generation would start rebalances forever. A member with no more
     metadata than before is accepted, even if assignments have grown. `known`: the id of the member
-    that the new one replaces."""
+    that the new one replaces, None for a further member."""
     before = group.members.get(known or "")
     asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
     asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
@@ -221,7 +223,9 @@ def _add(
     token: object,
     effects: Effects,
 ) -> None:
-    """Add a new member and park its request until all members have joined again."""
+    """Add a new member, park its request until all members have joined again, and start a rebalance
+    unless one is in progress. If the log has no record of the group's membership yet, write the
+    first one."""
     durable = turn.state.groups.get(op.group_id)
     if not group.members:
         group.protocol_type = op.protocol_type

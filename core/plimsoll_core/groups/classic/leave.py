@@ -34,7 +34,9 @@ from plimsoll_core.groups.turn import GroupTurn
 def heartbeat(
     turn: GroupTurn, op: MemberHeartbeat, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Renew the member's session. During a rebalance the answer tells the member to join again."""
+    """Renew the member's session and answer `HeartbeatTaken`, or REBALANCE_IN_PROGRESS if members
+    must join again. Without renewal, refuse an unknown or fenced member, and another generation
+    than the group's."""
     group = find(turn, op.group_id)
     code = check_member(group, op.member_id, op.group_instance_id)
     reply = Reply(token, HeartbeatTaken())
@@ -52,7 +54,8 @@ def heartbeat(
 def leave_group(
     turn: GroupTurn, op: LeaveGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Remove the named members, each with its own result; the remaining members rebalance once."""
+    """Remove the named members, each with its own result (UNKNOWN_MEMBER_ID for all if the group
+    has no members); the remaining members rebalance once if any was removed."""
     effects = Effects()
     group = find(turn, op.group_id)
     if group is None:
@@ -70,8 +73,9 @@ def leave_group(
 
 
 def _leave(turn: GroupTurn, group: ClassicGroup, leaver: Leaver, effects: Effects) -> Code:
-    """Remove one member, and return the error code of its result. An administrator names a static
-    member by its instance id alone."""
+    """Remove one member or release its reserved id, and return the error code of its result; with a
+    code other than NONE nothing was changed. An administrator names a static member by its instance
+    id alone."""
     member_id = leaver.member_id
     if member_id in group.pending:
         take_id(turn, group, member_id)

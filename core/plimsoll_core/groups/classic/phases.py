@@ -37,8 +37,9 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def vote(group: ClassicGroup) -> str:
-    """Choose the protocol by the members' votes. With equal votes the first member's preference
-    decides. All members have a protocol in common, since `may_share` checked each."""
+    """Return the protocol that most members prefer among those that all support. With equal votes
+    the preference of the member that joined first decides. There is such a protocol, since
+    `may_share` checked each member; the group must not be empty."""
     common = group.common()
     votes = Counter(
         next(name for name, _ in member.protocols if name in common)
@@ -50,8 +51,10 @@ def vote(group: ClassicGroup) -> str:
 def may_share(
     group: ClassicGroup, protocol_type: str, protocols: Protocols, member_id: str | None
 ) -> bool:
-    """Return True if a member with these protocols can be in one group with all others.
-    `member_id`: its id if it is already in the group."""
+    """Return True if a member with this protocol type and these protocols can be in one group with
+    all others: the type is the group's, and all others support one of the protocols. Without
+    others, any type and at least one protocol suffice. `member_id`: of the present member that this
+    one is or replaces, which is not counted; None if there is none."""
     if not protocol_type or not protocols:
         return False
     if len(group.members) == (member_id in group.members):
@@ -70,7 +73,8 @@ timeout is."""
 
 
 def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Start a rebalance (PreparingRebalance): all members must join again before its deadline."""
+    """Start a rebalance (PreparingRebalance): all members must join again before its deadline. Fail
+    parked SyncGroups. Complete the join phase at once if all members have joined."""
     assert not isinstance(group.phase, Preparing)
     turn.soft.rebalances += 1
     refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
@@ -87,7 +91,8 @@ def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
 
 
 def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effects) -> None:
-    """Fail the sync requests of members that wait for their assignments."""
+    """Answer all parked SyncGroups with `code`, and restart the session timeouts of their
+    members."""
     waiting, group.syncs = group.syncs, {}
     for member_id, token in waiting.items():
         effects.refuse(token, code)
@@ -98,7 +103,8 @@ def park_join(
     turn: GroupTurn, group: ClassicGroup, member: Member, token: object, effects: Effects
 ) -> None:
     """Park a join request until the phase ends. Fail an older parked request of the same member at
-    once."""
+    once. Meanwhile the member's session cannot expire; a new member has `NEW_MEMBER_JOIN_MS`
+    instead."""
     older = group.joins.pop(member.member_id, None)
     if older is not None:
         effects.refuse(older, Code.REBALANCE_IN_PROGRESS)
@@ -120,8 +126,8 @@ def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
 
 
 def complete_if_all_joined(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Complete the join phase if all members have joined. A group's first rebalance ends only with
-    its delay."""
+    """Complete the join phase if the group is in it and all members and reserved ids have joined. A
+    group's first rebalance ends only with its delay."""
     if isinstance(group.phase, Preparing) and group.phase.first is None and group.all_joined:
         complete_joining(turn, group, effects)
 
@@ -193,8 +199,8 @@ def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 def generation_of(
     turn: GroupTurn, group: ClassicGroup, assignments: dict[str, bytes] | None = None
 ) -> GroupStored:
-    """Return the record of the group's present generation. `assignments`: by member id; None to
-    keep the assignments that the members have."""
+    """Return the record of the group's present generation. `assignments`: by member id, empty for a
+    member that is missing there; None for the assignments that the members have."""
 
     def assignment(member: Member) -> bytes:
         return member.assignment if assignments is None else assignments.get(member.member_id, b"")

@@ -55,8 +55,9 @@ class Effects:
 
 
 def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
-    """Return the group in memory; build it from its stored generation if that has members. Return
-    None if the group has no members and no reserved member ids."""
+    """Return the group in memory. If it is not there, build it from its stored generation, which
+    starts the members' session timeouts. Return None if there is no stored generation with
+    members."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return group
@@ -84,20 +85,22 @@ def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup
 
 
 def is_empty(turn: GroupTurn, group_id: str) -> bool:
-    """Return True if the group has no members, so that its offsets and the group may be deleted."""
+    """Return True if the group has no members or does not exist, so that its offsets and the group
+    may be deleted. Reserved member ids do not count."""
     group = find(turn, group_id)
     return group is None or isinstance(group.phase, Empty)
 
 
 def let_go_of(turn: GroupTurn, group_id: str) -> None:
-    """Do what `let_go` does, for a group given by its id."""
+    """Call `let_go` for the group with this id; do nothing if it is not in memory."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         let_go(turn, group)
 
 
 def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
-    """Drop a group from memory if it is empty and the log shows it as empty, too."""
+    """Drop a group from memory if it has neither members nor reserved ids, and the log stores no
+    members of it either. Otherwise do nothing."""
     durable = turn.state.groups.get(group.group_id)
     stored = None if durable is None else durable.stored
     if isinstance(group.phase, Empty) and not group.size and not (stored and stored.members):
@@ -119,7 +122,8 @@ def sit(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
 
 
 def stand_up(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Remove a member from the group and answer its parked requests with UNKNOWN_MEMBER_ID."""
+    """Remove a member from the group and answer its parked requests with UNKNOWN_MEMBER_ID. The
+    caller starts the rebalance."""
     group.remove(member_id)
     turn.soft.seats -= 1
     turn.soft.deadlines.clear(EndSession(group.group_id, member_id))
@@ -148,8 +152,9 @@ def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
 
 
 def check_member(group: ClassicGroup | None, member_id: str, instance: str | None) -> Code:
-    """Return NONE if the id is a member's, else UNKNOWN_MEMBER_ID. With `instance`, return
-    FENCED_INSTANCE_ID if another member id holds that static instance."""
+    """Return NONE if the id is a member's, else UNKNOWN_MEMBER_ID, as for a `group` that is None.
+    With `instance`, return NONE only if this id holds that static instance, FENCED_INSTANCE_ID if
+    another member id holds it, and UNKNOWN_MEMBER_ID if none does."""
     if group is None:
         return Code.UNKNOWN_MEMBER_ID
     if instance is not None:
@@ -161,6 +166,7 @@ def check_member(group: ClassicGroup | None, member_id: str, instance: str | Non
 
 
 def saw_sync(group: ClassicGroup, member_id: str) -> None:
-    """Note that the member has sent SyncGroup in this generation."""
+    """Remove the member from those that have not sent SyncGroup in this generation; do nothing
+    while members join."""
     if isinstance(group.phase, Completing | Stable):
         group.phase.unsynced.discard(member_id)

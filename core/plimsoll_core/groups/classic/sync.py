@@ -97,8 +97,9 @@ def _synced(group: ClassicGroup, member: Member) -> GroupSynced:
 def generation_stored(
     turn: GroupTurn, op: GenerationStored, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Give members their assignments if the generation is committed. Otherwise make them join
-    again, without telling them this generation."""
+    """If the generation is committed, answer the parked SyncGroups with the assignments; the group
+    is then stable. Otherwise answer them with the error and start a rebalance. Do nothing if the
+    group has left this generation."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if (

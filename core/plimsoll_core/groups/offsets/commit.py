@@ -97,9 +97,9 @@ class _RoomOfCommit:
 
 
 def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
-    """Return a refusal if the commit is not from a member in the group's present generation, or if
-    it names no member while the group has some; otherwise None. A commit renews the member's
-    session."""
+    """Renew the session and return None if the commit is of a member in the group's present
+    generation, and that generation is stored; otherwise return the refusal. A group without members
+    accepts only commits that state no generation."""
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
         return _check_nobody(turn, op)
@@ -163,7 +163,9 @@ def fetch_offsets(
     turn: GroupTurn, op: FetchOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """Answer with the committed offsets of the requested partitions. For an unknown group or
-    partition the offset is -1, which is not an error."""
+    partition the offset is -1, which is not an error. Refuse the request with
+    COORDINATOR_LOAD_IN_PROGRESS if this broker's metadata may be too old to tell whether a topic
+    was deleted."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     found: list[FetchedOffset] = []
@@ -184,8 +186,9 @@ def fetch_offsets(
 def fetch_all_offsets(
     turn: GroupTurn, op: FetchAllOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Answer with all committed offsets of a group. The dictionaries are copied and no offset is
-    converted, so it is fast for any number of offsets."""
+    """Answer with all committed offsets of a group, or refuse the request as `fetch_offsets` does.
+    The dictionaries are copied and no offset is converted, so it is fast for any number of
+    offsets."""
     group = turn.state.groups.get(op.group_id)
     topics: dict[str, dict[int, CommittedOffset]] = {}
     for topic, held in {} if group is None else group.offsets.items():

@@ -50,9 +50,9 @@ _LENGTH = struct.Struct(">h")
 def subscribed_topics(
     group: ClassicGroup | None, stored: GroupStored | None
 ) -> frozenset[str] | None:
-    """Return the names of the topics that members are subscribed to, or None if every topic counts
-    as subscribed. While members join again, the stored generation's topics count too: members may
-    still consume them."""
+    """Return the names of the topics that members are subscribed to, none for a group without
+    members; None if every topic counts as subscribed. While members join again, the stored
+    generation's topics count too: members may still consume them."""
     if group is None or isinstance(group.phase, Empty):
         return frozenset()
     if group.protocol_type != CONSUMER or group.protocol is None:
@@ -113,8 +113,9 @@ expiry is due again a moment later."""
 def delete_offsets(
     turn: GroupTurn, op: DeleteOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete the requested offsets, except of topics that a member is subscribed to. In a group
-    with a protocol other than the consumers', every topic counts as subscribed."""
+    """Delete the requested offsets, except of topics that a member is subscribed to, and answer
+    with a code for each. Refuse the request if the group does not exist, or has members with
+    another protocol type than the consumers'."""
     group, members = turn.state.groups.get(op.group_id), find(turn, op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -144,8 +145,8 @@ def delete_offsets(
 def forget_topics(
     turn: GroupTurn, op: ForgetTopics, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete a group's offsets of topics that were deleted, so that a later topic of the same name
-    does not start from them."""
+    """Delete a group's offsets of topics that were deleted, at most `RECORDS_AT_ONCE`, so that a
+    later topic of the same name does not start from them."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     gone = (
@@ -166,7 +167,9 @@ _NEVER = -1
 def expire_offsets(
     turn: GroupTurn, op: ExpireOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Expire old offsets, and schedule the group's next check while the group exists."""
+    """Delete offsets that are too old, at most `RECORDS_AT_ONCE`, and the group's own record if no
+    offset and no member is left. Schedule the next check: after `SOON_MS` if more may be too old.
+    If the log has no such group, schedule none."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         let_go_of(turn, op.group_id)
@@ -215,10 +218,10 @@ def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozens
 
 
 def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
-    """Return the time at or before which a commit must have been made to be expired now, unless the
-    commit states its own retention. The offsets of a group that had members expire only after the
-    group has been empty for the retention time, too. `alone`: True if the group has no members
-    now."""
+    """Return the wall clock time in ms at or before which a commit must have been made to be
+    expired now, unless the commit states its own retention; `_NEVER` if none is. The offsets of a
+    group that had members expire only after the group has been empty for the retention time, too.
+    `alone`: True if the group has no members now."""
     last_ms = now_ms - turn.settings.retention_ms
     emptied_ms = group.stored.state_ms if alone and group.stored is not None else _NEVER
     return last_ms if emptied_ms <= last_ms else _NEVER
