@@ -51,8 +51,8 @@ def sentence_start(text: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes with three or four digits and a unit: `512 bytes`, `300 KiB`, `1200
-    MiB`, `12 GiB`."""
+    """Return a number of bytes in the largest unit of which it has at least ten, rounded down: `512
+    bytes`, `9000 bytes`, `300 KiB`, `1200 MiB`, `12 GiB`."""
     for power, letter in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(count) >= 10 << power:
             return f"{count >> power} {letter}"

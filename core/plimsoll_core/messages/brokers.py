@@ -35,13 +35,14 @@ class InsideFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Figures that a broker reports with its heartbeats.
 
-    `disk_bytes`, `disk_free_bytes`: of the logs' file system, None before the first look.
-    `completed_offset`: metadata records below it have had all their effects on this broker's
-    replicas; None while it loads them. `copied_offset`: metadata records below it are in its copy
-    on disk; None if the copy cannot be written. `inside`: None from an earlier release.
-    `closed_listeners`: why a declared listener is not open, by its name. `partitions_max`: replicas
-    for which it has memory and file descriptors; None: not reported. `disk_short`: True if it
-    refuses clients' records because its disk is nearly full."""
+    `disk_bytes`, `disk_free_bytes`: size of the logs' file system and free bytes on it, None before
+    the first measurement. `completed_offset`: metadata records below it have had all their effects
+    on this broker's replicas; None while it loads them. `copied_offset`: metadata records below it
+    are in its copy on disk; None if the copy cannot be written. `inside`: None from an earlier
+    release. `closed_listeners`: for each declared listener that is not open, by name, the reason.
+    `partitions_max`: the number of replicas for which it has memory and file descriptors; None if
+    not reported. `disk_short`: True if it refuses clients' records because its disk is nearly full.
+    """
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
@@ -105,7 +106,7 @@ MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 
 class RequestRestart(Message, frozen=True, kw_only=True):
-    """Ask for permission to replace this pod of a broker by a pod of template revision
+    """Ask for permission to replace the pod `pod_uid` of a broker by a pod of template revision
     `revision`."""
 
     broker_id: BrokerId

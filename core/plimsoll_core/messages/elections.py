@@ -39,7 +39,8 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
     """A client's request to elect leaders, forwarded by a broker.
 
     `partitions`: None for all that need an election. `needed_only`: True to omit partitions that
-    need none from the answer. `answered`: results of earlier slices of the same request.
+    need none from the answer. `answered`: results of the partitions decided so far, if the
+    controller continues a large request in several decisions.
     """
 
     kind: ElectionKind
@@ -62,7 +63,8 @@ class NameLeaders(Message, frozen=True, kw_only=True):
     """Elect the leaders that a Topic object names for partitions without one.
 
     The operator sends this at each reconcile of the object. The answer leaves out partitions that
-    need no election. `answered`: results of earlier slices of the same request.
+    need no election. `answered`: results of the partitions decided so far, if the controller
+    continues a large request in several decisions.
     """
 
     object: TopicObject

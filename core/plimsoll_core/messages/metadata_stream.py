@@ -20,7 +20,7 @@ class FetchMetadata(Message, frozen=True, kw_only=True):
 
     `nonce`, `term_id`: the random number of the batch before `offset`, and the controller term that
     wrote it, by which the controller checks that the broker's copy is of this log. `wait_ms_max`:
-    the longest wait.
+    the longest time in ms for which the controller may wait for new records.
     """
 
     cluster_id: UUID
@@ -43,8 +43,9 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataUpdate(Message, frozen=True, kw_only=True):
-    """Metadata records, preceded by a snapshot if there is one. `snapshot`: compressed JSON of the
-    cluster image at `snapshot_end`."""
+    """Metadata records as `batches`, or, for a broker that needs older records than are kept, a
+    snapshot. `snapshot`: zlib-compressed JSON of the cluster image at `snapshot_end`;
+    `snapshot_nonce`: of the batch before that offset. `end_offset`: the end of the metadata log."""
 
     snapshot: bytes | None = None
     snapshot_end: MetadataOffset = MetadataOffset(0)

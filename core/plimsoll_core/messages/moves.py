@@ -2,8 +2,8 @@
 
 `messages.requests` lists them among the requests and answers. A client names targets partition by
 partition and gets a result for each; an object's moves are accepted or refused as a whole. A
-Rebalance's plan is made outside the controller's turn, since it takes seconds in a large cluster.
-The first request commits the plan, and later ones continue it at each reconcile.
+Rebalance's plan is not made within a decision of the controller, since it takes seconds in a large
+cluster. The first request commits the plan, and later ones continue it at each reconcile.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class AlterReassignments(Message, frozen=True, kw_only=True):
     """A client's request to move partitions, forwarded by a broker.
 
     `forced`: True to cancel even if the remaining replicas may lack acknowledged records.
-    `answered`: results of earlier turns of the same request.
+    `answered`: results of the partitions decided so far, if the controller continues a large
+    request in several decisions.
     """
 
     targets: tuple[PartitionTarget, ...]
@@ -89,7 +90,8 @@ class RunReassignment(Message, frozen=True, kw_only=True):
     back.
 
     Sent at each reconcile of the object; if nothing is to be done, no record is written. `wall_ms`:
-    the operator's clock, only for display. `waited_ms`: the age of the object.
+    the operator's clock, only for display. `waited_ms`: the age of the object in ms.
+    `bytes_per_second`: the object's own rate limit; None for the default (`LimitMovement`).
     """
 
     object: ReassignmentObject
@@ -164,7 +166,8 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
     """Commit a Rebalance's plan. Refused if a partition has changed since the plan was made.
 
     `moves` are numbered from 0. A Rebalance without moves, or cancelled before it began, ends at
-    once. `noted`: the number of moves that earlier slices of this request have committed.
+    once. `noted`: the number of moves, from the first on, that earlier decisions on this request
+    have committed.
     """
 
     object: RebalanceObject
@@ -180,8 +183,9 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
 
 
 class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on the moves of a Rebalance that run at a time. A move counts for each broker that
-    gains or loses a replica or is copied from. `max_bytes`: None for no bound."""
+    """Bounds on the moves of a Rebalance that run at the same time. A move counts for each broker
+    that gains or loses a replica or is copied from. `max_bytes`: on the bytes that these moves copy
+    in all; None for no bound."""
 
     concurrent_moves_per_broker: int = CONCURRENT_MOVES_PER_BROKER
     max_bytes: int | None = None

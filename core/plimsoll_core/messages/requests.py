@@ -95,9 +95,10 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """A broker's heartbeat. `unknown_metadata`: why it cannot apply further metadata records, if a
-    newer release wrote them. `groups`: the number of groups that it coordinates, for status only;
-    None if not reported."""
+    """A broker's heartbeat. `want_fence`: True to be fenced, or not to be unfenced;
+    `want_shutdown`: True to be fenced once it leads nothing any more. `unknown_metadata`: why it
+    cannot apply further metadata records, if a newer release wrote them. `groups`: the number of
+    groups that it coordinates, for status only; None if not reported."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

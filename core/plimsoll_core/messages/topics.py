@@ -43,9 +43,10 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
     object is not enough. Times are the API server's.
 
     The topic becomes pending for `grace_ms` and is then removed, but at most
-    `removals_per_hour_max` topics an hour. `heir`: another object that declares the topic, and
-    takes it over at once. `claimed`: True if an object of another namespace declares the topic
-    without the right to take it over; nothing is removed while it does.
+    `removals_per_hour_max` topics an hour unless the deletion is `acknowledged`. `heir`: another
+    object that declares the topic, and takes it over at once. `claimed`: True if an object of
+    another namespace declares the topic without the right to take it over; nothing is removed while
+    it does.
     """
 
     object: TopicObject
@@ -109,8 +110,8 @@ class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
 class AlterTopicConfigs(Message, frozen=True, kw_only=True):
     """A client's request to change configs of topics, forwarded by a broker.
 
-    A request that is too large for one turn is continued as another one: `answered` has the results
-    so far, `spreading` the topics with a new min ISR that some partitions do not have yet.
+    A request that is too large for one decision is continued as another one: `answered` has the
+    results so far, `spreading` the topics with a new min ISR that some partitions do not have yet.
     """
 
     topics: tuple[TopicConfigChanges, ...]
@@ -121,8 +122,8 @@ class AlterTopicConfigs(Message, frozen=True, kw_only=True):
 
 
 class AddPartitions(Message, frozen=True, kw_only=True):
-    """A client's request to add partitions, forwarded by a broker. `answered`: results of earlier
-    turns of the same request."""
+    """A client's request to add partitions, forwarded by a broker. `answered`: results of the
+    topics decided so far, if the controller continues a large request in several decisions."""
 
     topics: tuple[TopicGrowth, ...]
     validate_only: bool = False

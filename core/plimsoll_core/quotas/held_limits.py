@@ -17,7 +17,8 @@ from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, Allowance, TokenBucke
 from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
-"""The most accounts of one quota: users, client ids, and pairs of both."""
+"""The most accounts in one table. A quota has three tables: for users, for client ids, and for
+pairs of both."""
 NAME_MAX = 256
 """The number of leading characters by which client ids are distinguished."""
 THROTTLE_MS_MAX = 60_000
@@ -225,8 +226,9 @@ class HeldLimits:
     def covers(
         self, committed: ClientQuotas, client_id: str | None, size: int, now_ns: int
     ) -> bool:
-        """Return True if the allowances cover a Produce of `size` bytes, and subtract these bytes.
-        Return False if the request must be charged by itself, or the limits are outdated."""
+        """Subtract the `size` bytes of a Produce from the allowances and return True if they cover
+        it. Return False, and subtract nothing, if the request must be charged by itself, or if
+        `committed` or `client_id` shows that the limits are outdated."""
         allowed = self._bytes
         left = allowed.left - size
         if (
@@ -249,7 +251,8 @@ class HeldLimits:
 
     def allow_ahead(self, size: int, nanoseconds: int, now_ms: int) -> None:
         """Obtain allowances for the next requests, by the bytes and the nanoseconds of a Produce
-        that was just charged by itself."""
+        that was just charged by itself. If too little is left below a limit, there is no allowance,
+        and none is asked for again for `SAMPLE_MS`."""
         if now_ms < self._none_until_ms:
             return
         self._until_ns, until_ns = 0, _NEVER_NS

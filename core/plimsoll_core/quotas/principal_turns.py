@@ -28,7 +28,8 @@ class PrincipalTurns(dict[str, dict[K, V]], Generic[K, V]):
 
     def take(self, principal: str | None = None) -> tuple[str, K]:
         """Remove and return the first waiter of `principal` (None: of the principal to serve next)
-        with its principal, and move that principal to the end of the rotation."""
+        with its principal, and move that principal to the end of the rotation. There must be such a
+        waiter."""
         principal = next(iter(self)) if principal is None else principal
         waiting = self.pop(principal)
         waiter = next(iter(waiting))

@@ -63,9 +63,9 @@ class WindowedRate:
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
-        """Add to the allowance a part of the amount that is left below `bound` per second. Add
-        nothing and return False if that is less than `least`, or too many connections have
-        allowances."""
+        """Add to the allowance a part of the amount that is left below `bound` per second, count it
+        as used, and return True. Add nothing and return False if that is less than `least`, the
+        newest sample has ended, or too many connections have allowances."""
         amount = (int(bound * _ALLOWED_S) - self._total) // _SHARES
         if amount < least or now_ms >= self.sample_ends_ms:
             return False

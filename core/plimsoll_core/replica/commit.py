@@ -114,7 +114,8 @@ def low_watermark(leader: Leader, log_start: int) -> int:
 
 class AckWaiter(NamedTuple):
     """A parked request. It is answered when the offset that it waits for (such as the high
-    watermark) reaches `required_offset`, or with an error at `deadline_ms`."""
+    watermark) reaches `required_offset`, or with an error at `deadline_ms`, by the clock of
+    `expire`."""
 
     required_offset: int
     deadline_ms: int

@@ -47,13 +47,14 @@ def position(leader_epoch: int, log: LogView) -> FetchPosition:
 
 
 def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) -> int | None:
-    """Return how many leading batches may be appended, or None if the reply does not fit the log.
+    """Return how many leading batches of a leader's reply may be appended, or None if the reply
+    does not fit the log, so that none may be.
 
     A reply that was parked while its leader lost and regained the partition may carry batches of a
-    leader epoch newer than the follower's: those wait until the follower knows that epoch
-    (KAFKA-18723).  A leader's log may start in the middle of a batch, because clients delete
-    records and not batches: an empty log takes the batch that holds its start.  Only a compacted
-    topic may have gaps between batches.
+    leader epoch newer than the follower's: these and later ones are not counted, and fetched again
+    when the follower knows that epoch (KAFKA-18723). A leader's log may start in the middle of a
+    batch, because clients delete records and not batches: an empty log takes the batch that holds
+    its start. Only a compacted topic may have gaps between batches.
     """
     expected = log.log_end_offset
     newest = log.epochs.latest or 0
@@ -126,8 +127,10 @@ def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
 def reset(
     log: LogView, leader_start: int, leader_end: int, least: int | None = None
 ) -> Reset | None:
-    """Return the place where the follower starts again after OFFSET_OUT_OF_RANGE. Return None if
-    the offset is valid after all, so that the fetch should be repeated."""
+    """Return where the follower's log continues after OFFSET_OUT_OF_RANGE: truncated to
+    `leader_end` (the leader's log end), or emptied and begun at `leader_start` (its log start).
+    Return None if the follower's log end is valid after all, so that the fetch should be repeated.
+    `least`: as in `truncation_offset`."""
     if leader_end < (log.log_start_offset if least is None else least):
         # Cut to the leader's end it would not hold what the leader has, and look complete.
         return begin_again(leader_start)
@@ -173,8 +176,8 @@ class CompactedCopy:
         return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
-        """Take a new high watermark. Records below it may have superseded records that this log
-        lacks."""
+        """Raise `superseded_below` to a new high watermark. Records below it may have superseded
+        records that this log lacks."""
         if high_watermark > self.superseded_below:
             self.superseded_below = high_watermark
 

@@ -209,8 +209,9 @@ class Leader:
         ]
 
     def stay(self, partition: Partition, now_ms: int) -> None:
-        """Apply newer metadata in the same leader epoch: the ISR, the replicas and min ISR may have
-        changed. Known followers keep their progress."""
+        """Apply newer metadata in the same leader epoch: take the ISR, the replicas and min ISR
+        from them, and drop the proposal in flight. Known followers keep their progress; delays
+        after refused proposals end."""
         known = self.followers
         me = partition.leader
         self.followers = {
@@ -235,11 +236,12 @@ class Leader:
             self.shrink_not_before_ms = until_ms
 
     def must_copy_anew(self, broker_id: int, *, empty: bool) -> bool:
-        """Return True if the follower must discard its log and copy this one from the start.
+        """Return True if the follower must discard its log and copy this one from the start. If it
+        must and `empty` is True (it holds no record), record that its new copy begins with this
+        fetch, and return False.
 
         This leader was elected without the last records of some keys, which the follower may have.
-        A member of the ISR or the ELR keeps its log. `empty`: True if the follower holds no record,
-        so that its new copy begins with this fetch.
+        A member of the ISR or the ELR keeps its log.
         """
         if self.copied_anew is None or self.may_be_next(broker_id):
             return False

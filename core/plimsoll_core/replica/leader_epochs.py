@@ -43,7 +43,8 @@ class EpochCache:
 
     def assign(self, epoch: int, start: int) -> None:
         """Record that `epoch` begins at offset `start`, with a batch or with its leader's election.
-        Do nothing if `epoch` is already the newest one."""
+        Older epochs that start at or after `start` have no records and are removed. Do nothing if
+        `epoch` is already the newest one; it must not be older than that."""
         epochs = self._epochs
         if epochs and epochs[-1] == epoch:
             return

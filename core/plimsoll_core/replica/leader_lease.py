@@ -6,9 +6,9 @@ by a timer. acks=all needs no lease: a leader that was replaced gathers no quoru
 A leader may answer while *either* of two conditions holds. (a) The newest answer of a proven
 controller is young: it was requested less than the session timeout ago, less a margin, so this
 broker cannot have been fenced since; and everything committed by then is applied here, so this
-broker had not been replaced before. (b) Every replica that the controller could elect has followed
-this leader in its present leader epoch within that time, as its next fetch proves: it acknowledges
-a reply that was made then, and a follower does not lead.
+broker had not been replaced before. (b) Every replica that the controller could elect has fetched
+from this leader as a follower in its present leader epoch within that time, as its next fetch
+proves: it acknowledges a reply that was made then, and a follower does not lead.
 
 Unclean elections are outside this bound. Source: docs/protocol.md §7.2.
 """
@@ -41,7 +41,9 @@ class _HeartbeatAnswer(NamedTuple):
 
 class LeaderLease:
     """Holds the time until which a broker's leaders may serve, from the controller's answers to its
-    heartbeats. A broker has one for all its partitions."""
+    heartbeats. A broker has one for all its partitions. `window_ms`: for how long an answer allows
+    serving, from the time when its heartbeat was sent. Times are in ms of the broker's monotonic
+    clock."""
 
     __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
@@ -83,10 +85,10 @@ class LeaderLease:
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:
-    """Return True if condition (b) holds: every other replica that could be elected has followed
-    this leader since `since_ms`. Return False if the newest metadata name another leader epoch.
-    `image`: the partition in the newest metadata, since `leader` may not know yet which replicas
-    are in the ELR."""
+    """Return True if condition (b) holds: every other replica that could be elected has
+    acknowledged a reply that this leader sent after `since_ms`. Return False if the newest metadata
+    name another leader epoch. `image`: the partition in the newest metadata, since `leader` may not
+    know yet which replicas are in the ELR."""
     if image.leader_epoch != leader.epoch:
         return False
     electable = dict.fromkeys((*image.isr, *image.elr, *leader.isr.maximal))

@@ -75,13 +75,13 @@ class ProducerMemory:
         return max(self.limit // 8, 1)
 
     def bound(self, limit: int) -> None:
-        """Set the limit, and make logs forget producers if it is exceeded."""
+        """Set the limit of producers, and make logs forget producers if it is exceeded."""
         self.limit = limit
         self._count()
 
     def join(self, log: Remembers) -> None:
-        """Count the producers of a newly opened log, and make it forget those for which there is no
-        room (`read_back`)."""
+        """Count the producers of a newly opened log. If there is no room for them, make this log
+        forget some of them, or other logs, as `read_back` does."""
         self._logs[next(self._numbers)] = log
         self.read_back(log)
 
@@ -271,8 +271,9 @@ class ProducerStates:
         ]
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
-        """Return None if the batch may be appended, a Duplicate with its offsets if it is in the
-        log already, or the error. An unknown producer may begin at any sequence."""
+        """Return None if the batch may be appended, a Duplicate with its offsets if it is one of
+        the producer's last five batches, or the error code for an older epoch or a gap in the
+        sequence. A producer that is not remembered may begin at any sequence."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             return None

@@ -64,8 +64,8 @@ from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role,
 
 
 class Ready(NamedTuple):
-    """The effects of a turn of the event loop on one partition. The replica manager carries them
-    out in the order of the fields."""
+    """The effects, on one partition, of the events in one turn of the event loop. The replica
+    manager carries them out in the order of the fields."""
 
     answers: list[Answered]
     """The answers to parked produces and DeleteRecords. The records of a successful produce are
@@ -134,11 +134,12 @@ class Replica:
         self.leader = role.leader if isinstance(role, Leading) else None
 
     def apply(self, partition: Partition, now_ms: int) -> None:
-        """Take newer metadata of the partition, and the role that they give this replica.
+        """Apply newer metadata of the partition, and change the role as they require.
 
         Metadata with an older partition epoch are ignored. If the partition epoch is the same, only
-        the ELR is taken: the leader may know that epoch already from the controller's answer to its
-        proposal, which does not state the ELR.
+        the ELR is applied: the leader may know that epoch already from the controller's answer to
+        its proposal, which does not state the ELR. The replica fails if its log holds a newer
+        leader epoch than the metadata; a failed replica keeps its role.
         """
         known = self.partition
         if partition.partition_epoch == known.partition_epoch:
@@ -199,7 +200,8 @@ class Replica:
         self._become(HALTED)
 
     def close(self, code: Code) -> None:
-        """Close the replica: all waiting requests are answered with `code`."""
+        """Close the replica: stop leading and following, answer all waiting produces and
+        DeleteRecords with `code`, and wake all parked fetches."""
         if self.role is not FAILED:
             self._become(HALTED)
         self._stop_leading(code)
@@ -270,7 +272,8 @@ class Replica:
             self._answers.extend(self.waiters.expire(now_ms))
 
     def check_lag(self, now_ms: int) -> None:
-        """Propose to remove in-sync followers that lag. Called every half of the lag limit."""
+        """Propose to remove in-sync followers that lag. Called every half of the lag limit. Do
+        nothing on a replica that does not lead, or while a proposal is in flight."""
         leader = self.leader
         if leader is None:
             return
@@ -360,9 +363,9 @@ class Replica:
         return checked if isinstance(checked, Code) else Code.OFFSET_OUT_OF_RANGE
 
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
-        """Return NONE if a follower may read from its offset, and record the offset as its
-        progress. Otherwise return the error, or the epoch end to which the follower must
-        truncate."""
+        """Record a follower's fetch as its progress, propose the follower for the ISR if it may
+        join, and return NONE: it may read from its offset. If it may not, return the error, or the
+        epoch end to which the follower must truncate; its progress stays as it was."""
         code = self._check_leading(fetch.leader_epoch)
         if code is not Code.NONE:
             return code
@@ -388,7 +391,7 @@ class Replica:
 
     def start_moved(self) -> None:
         """Wake parked fetches of followers, because retention or DeleteRecords has moved the log
-        start and they must be told."""
+        start: their replies state the new one."""
         self._end_moved = True
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
@@ -445,8 +448,9 @@ class Replica:
         self.compacted_copy.cut()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
-        """Record that the batches of a leader's reply, if any, have been appended.
-        `high_watermark`: the reply's. `shows_compaction`: see `follower.shows_compaction`."""
+        """Record that the batches of a leader's reply, if any, have been appended, and set the high
+        watermark to `high_watermark` (of the reply), within this log's range. `shows_compaction`:
+        see `follower.shows_compaction`."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
@@ -470,7 +474,8 @@ class Replica:
             self._answers += self.waiters.for_start.reached(self.low_watermark, Code.NONE)
 
     def take_ready(self) -> Ready:
-        """Advance the high watermark and return the effects of all events since the last call."""
+        """Advance the high watermark if this replica leads; remove and return the effects of all
+        events since the last call."""
         leader = self.leader
         if leader is not None:
             self._commit(leader)

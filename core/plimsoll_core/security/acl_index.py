@@ -117,8 +117,9 @@ class AclIndex(msgspec.Struct, frozen=True):
         return self._changed(acl, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
-        """Return True if the ACLs allow the operation in the question. `otherwise`: the result if
-        no ACL of any principal is about the resource."""
+        """Return True if an ACL of the principal or of User:* allows the operation on the resource,
+        and none denies it. `otherwise`: the result if no ACL of any principal is about the
+        resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
         allowed = False

@@ -89,8 +89,8 @@ class ShownClient(NamedTuple):
 
 
 class CertificateProof(NamedTuple):
-    """The user that a client proved to be by a certificate, valid until `until_ms`. `own`: True if
-    the cluster's own authority signed the certificate."""
+    """The user that a client proved to be by a certificate, valid until `until_ms` (wall clock).
+    `own`: True if the cluster's own authority signed the certificate."""
 
     user: str
     sha256: str

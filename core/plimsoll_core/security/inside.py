@@ -48,11 +48,12 @@ ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
 def unstated_mode(
     pinned: InsideMode | None, committed: InsideMode, *, has_brokers: bool
 ) -> InsideMode:
-    """Return the mode of a cluster if its LogCluster states none: Required for a new cluster, the
-    present mode for an existing one.
+    """Return the mode of a cluster if its LogCluster states none: `pinned` if it is known; else
+    Required, except Off for an existing cluster with the committed mode Off.
 
     `pinned`: the mode determined before, None if it is unknown. `committed`: the mode in the
-    metadata log. `has_brokers`: True if the log names a broker that has ever registered.
+    metadata log. `has_brokers`: True for an existing cluster: the log names a broker that has ever
+    registered.
     """
     if pinned is not None:
         return pinned

@@ -139,8 +139,8 @@ class SaslSession:
     _asked: int = 0
 
     def refuses(self, api_key: int) -> str:
-        """Return the reason why a request with this API key must close the connection, empty if the
-        request may be answered. Count the requests of an unfinished login."""
+        """Count the request if the login is unfinished. Return the reason why a request with this
+        API key must close the connection, empty if the request may be answered."""
         if self.stage is LoginStage.AUTHENTICATED:
             over = self.expired and api_key not in BEFORE_LOGIN
             return "session-expired" if over else ""
@@ -153,7 +153,10 @@ class SaslSession:
         return ""
 
     def handshake(self, version: int, mechanism: str) -> LoginAnswer:
-        """Answer SaslHandshake, in which the client names its mechanism."""
+        """Answer SaslHandshake, in which the client names its mechanism; a login then begins anew.
+        The answer closes the connection for version 0, during another login, for a mechanism that
+        the listener does not offer, and for another one than that of the connection's earlier
+        login."""
         if version == 0 or self.stage not in (LoginStage.START, LoginStage.AUTHENTICATED):
             # After a handshake of version 0 tokens would come without a header.
             return self._close(Code.ILLEGAL_SASL_STATE)
@@ -218,7 +221,9 @@ class SaslSession:
         return LoginAnswer(token=found)
 
     def judged(self, found: TokenProof | TokenRefusal, now_ms: int) -> LoginAnswer:
-        """Return the answer after the verification of a token."""
+        """Complete the login by a token with the result of its verification, and return the answer.
+        A proven login is valid until the token's end, or `session_max_ms` after `now_ms` (wall
+        clock) if that is earlier."""
         if self.stage is not LoginStage.VERIFYING:
             return self._close(Code.ILLEGAL_SASL_STATE)
         if isinstance(found, TokenRefusal):

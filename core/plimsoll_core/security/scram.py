@@ -64,7 +64,7 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def stored_keys(self) -> tuple[bytes, ...]:
         """Return the stored key of the password, and that of the former password if it is still
-        kept."""
+        committed, expired or not."""
         previous = self.previous
         return (self.stored_key,) if previous is None else (self.stored_key, previous.stored_key)
 
@@ -159,7 +159,8 @@ def begin(
     server_nonce: str,
     disguise: bytes,
 ) -> Challenge:
-    """Answer a client's first message.
+    """Answer a client's first message. Raises ScramError if the message is malformed or asks for
+    something that is not supported.
 
     `find`: returns a user's credential, or None. `server_nonce`: random. `disguise`: a secret key,
     from which the salt of an unknown user is derived, so that it is the same each time.
@@ -207,7 +208,8 @@ def _name(sent: bytes) -> str:
 
 def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
     """Check the client's second message against the keys of the present password, then of the
-    former one. Raises ScramError if neither matches."""
+    former one if it is valid at `now_ms` (wall clock). Raises ScramError if neither matches, the
+    message is malformed, or the user does not exist."""
     found = None
     if len(client_final) <= MESSAGE_BYTES_MAX:
         found = _LAST.fullmatch(client_final)

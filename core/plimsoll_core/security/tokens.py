@@ -113,7 +113,7 @@ class Bearer(NamedTuple):
 
 class TokenProof(NamedTuple):
     """The user that a verified token proves, with its issuer and key, and the time until which the
-    login is valid."""
+    login is valid (wall clock)."""
 
     user: str
     issuer: TokenIssuer
