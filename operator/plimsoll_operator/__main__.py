@@ -173,8 +173,8 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
 
 
 async def _log_level(options: OperatorOptions, output: LineOutput) -> None:
-    """Apply the log level in the file that the chart mounts, whenever it changes. Run until
-    cancelled; without such a file, change nothing."""
+    """Apply the log level in the file that the chart mounts, whenever it changes, until cancelled.
+    If the options name no file, only wait until cancelled."""
     if options.log_level_file:
         await follow(Path(options.log_level_file), output)
     await asyncio.Event().wait()

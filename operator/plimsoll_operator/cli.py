@@ -243,7 +243,8 @@ async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
 
 
 def _chart_values(settings: list[str]) -> frozenset[str]:
-    """Return the names of the values that are true."""
+    """Return the names of the chart's boolean values that are true: the defaults, changed by
+    `settings`, each NAME=BOOL. End the command with exit code 2 on an invalid setting."""
     stated = dict(VALUES)
     for setting in settings:
         name, _, value = setting.partition("=")

@@ -30,13 +30,13 @@ class DecisionFailed(Exception):
 
 
 def is_of_one_object(error: Exception) -> bool:
-    """Return True if an unexpected exception from reconciling one object costs that object alone,
-    and False if it must end the leadership of the cluster.
+    """Judge an unexpected exception that ended the pass over one object. Return False if it is a
+    `DecisionFailed`, which must end the leadership of the cluster; True for any other, which costs
+    that object's pass alone.
 
     A pass changes state only by whole decisions of the controller and whole requests to the API
     server, each of which stands by itself. So a bug between them leaves nothing half done, except
-    in the pass's own memory. A bug inside a decision raises `DecisionFailed`, for which this
-    returns False.
+    in the pass's own memory.
     """
     return not isinstance(error, DecisionFailed)
 
@@ -51,8 +51,9 @@ class ControlFailures:
         self._said: dict[str, float] = {}
 
     def met(self, kind: str, error: BaseException, costs: str = "one connection") -> None:
-        """Count an error under `kind`. Log it with its traceback, at most once a second for each
-        kind. `costs`: what the error ended, in words for the log line."""
+        """Add 1 to `counts[kind]`, and log the error with its traceback by the running loop's
+        exception handler, at most once a second for each kind. `costs`: what the error ended, in
+        words for the log line."""
         self.counts[kind] += 1
         loop = asyncio.get_running_loop()
         now = loop.time()

@@ -79,8 +79,8 @@ class OperatorOptions:
 
     @property
     def images(self) -> dict[str, str]:
-        """Return the broker image of each release that brokers may run, this operator's own
-        included."""
+        """Return the broker image by release, for each release that brokers may run, this
+        operator's own included."""
         return {**self.broker_images, RELEASE: self.broker_image}
 
 

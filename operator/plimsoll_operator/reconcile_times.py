@@ -50,8 +50,9 @@ class ReconcileTimes:
         self._running[key] = self.now_s()
 
     def ended(self, key: Hashable, task: str, *, retried: bool) -> None:
-        """Record the end of a pass over `key`. `task`: its kind of work; `retried`: True if the
-        object must be reconciled again, because the pass did not finish it."""
+        """Record the end of the pass over `key` that `begun` recorded: its duration under the label
+        `task`, and, if `retried`, a retry. A key counts as failing from the start of its first
+        retried pass until a pass over it is not retried."""
         began_s, now_s = self._running.pop(key), self.now_s()
         self.counters.seconds.labels(task).observe(now_s - began_s)
         if retried:
@@ -61,8 +62,9 @@ class ReconcileTimes:
             self._failing.pop(key, None)
 
     def abandoned(self, key: Hashable) -> None:
-        """Forget the running pass over `key` without counting it, because it was cancelled or its
-        object was deleted."""
+        """Forget, without counting a pass, when the running pass over `key` began and since when
+        `key` fails. Called if the pass was cancelled or the object was deleted; does nothing for an
+        unknown key."""
         self._running.pop(key, None)
         self._failing.pop(key, None)
 

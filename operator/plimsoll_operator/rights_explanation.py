@@ -31,9 +31,10 @@ Labels = Mapping[str, Mapping[str, str]]
 def declared(
     cluster: LogCluster, users: Iterable[User], labels: Labels | None = None
 ) -> SecurityState:
-    """Return the rights that a LogCluster and its Users declare. `users`: those that belong to
-    another cluster are ignored. `labels`: the labels of the other namespaces in which there are
-    Users."""
+    """Return the rights that a LogCluster and its Users declare. Ignored among `users`: those of
+    another cluster, those whose namespace or name the LogCluster does not admit, and each whose
+    user name an earlier one has. `labels`: the labels of the other namespaces in which there are
+    Users; a missing namespace has none."""
     holders: dict[Acl, tuple[str, ...]] = {}
     rows: dict[str, DeclaredUser] = {}
     for user in users:
@@ -71,10 +72,11 @@ A_CLIENT = "a client (CreateAcls)"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer to a question about rights. `mode`: if brokers enforce rights at all; `allowed`:
-    the decision if they do; `ground`: the kind of reason. `rule` and `stated_by`: the deciding
-    rule, and the objects or clients that stated it; None and empty if no rule decides. `needed`:
-    the smallest rule that would allow the operation; None if it is allowed or a rule denies it."""
+    """The answer to a question about rights. `mode`: Off, Audit or Enforce; only Enforce applies
+    the decision `allowed`. `ground`: the kind of reason. `rule`: the deciding rule; None if none
+    decides. `stated_by`: the objects or clients that stated `rule`, or the User that is disabled;
+    else empty. `needed`: the smallest rule that would allow the operation; None unless it is denied
+    because no rule allows it."""
 
     mode: str
     allowed: bool
@@ -107,7 +109,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def question(principal: str, host: str, operation: str, resource: str) -> AclQuestion:
-    """Parse the words of a question. Raises ValueError; its message is a sentence for the user."""
+    """Parse the words of a question: a principal (`User:alice`), a client's address or `*`, Kafka's
+    name of an operation, and a resource (`Cluster`, `Topic:orders`). Raises ValueError; its message
+    is a sentence for the user."""
     kind, _, name = resource.partition(":")
     operations = {one.value: one for one in AclOperation}
     kinds = {one.value: one for one in ResourceType}

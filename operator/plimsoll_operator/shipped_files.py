@@ -39,7 +39,8 @@ class ExampleName(StrEnum):
 
 
 def shipped_directory(name: str) -> Path:
-    """Return the directory of one kind of shipped files. `name`: `crds`, `examples` or `spark`."""
+    """Return the directory of one kind of shipped files, in the package or else in the source tree.
+    `name`: `crds`, `examples` or `spark`. Raises StopIteration if neither has it."""
     return next(place / name for place in _PLACES if (place / name).is_dir())
 
 

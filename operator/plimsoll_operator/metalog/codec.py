@@ -104,7 +104,7 @@ def decode_records(batch: Batch) -> tuple[Record, ...]:
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
     """Return the `SnapshotTaken` records in a batch, usually none. Decodes only a batch that
-    contains one."""
+    contains one, and then raises `UnknownRecord` as `decode_records` does."""
     if b'"SnapshotTaken"' not in batch.records_json:
         return ()
     return tuple(record for record in decode_records(batch) if isinstance(record, SnapshotTaken))
@@ -130,8 +130,10 @@ def pack(
     new_nonce: Callable[[], str],
     written_ms: int = 0,
 ) -> tuple[Batch, ...]:
-    """Return the batches that append `records` after `tip`: a single one, or a group of several if
-    one cannot hold them. Raise `AppendRefused` if a record is too large for any batch."""
+    """Return the batches that append `records` (at least one) after `tip`: a single one, or a group
+    of several if one cannot hold them. `new_nonce` is called for each batch and for a group;
+    `written_ms`: the wall clock, in each batch. Raise `AppendRefused` if a record is too large for
+    any batch."""
     assert records, "an empty batch would commit nothing"
     if (refusal := record_too_large(records)) is not None:
         raise AppendRefused(refusal)
@@ -279,7 +281,7 @@ def compress(image_bytes: bytes) -> bytes:
 
 def decompress(stored: bytes, image_size: int) -> bytes | None:
     """Return the image decompressed from a snapshot, or None if the bytes are not a complete image
-    of `image_size` bytes."""
+    of exactly `image_size` bytes, or `image_size` exceeds `IMAGE_BYTES_MAX`."""
     if not 0 <= image_size <= IMAGE_BYTES_MAX:
         return None
     inflater = zlib.decompressobj()
@@ -292,8 +294,9 @@ def decompress(stored: bytes, image_size: int) -> bytes | None:
 
 @dataclass(slots=True)
 class Weight:
-    """Size in bytes of the batches since the last released snapshot, and of that snapshot. `due`
-    compares the two, to tell when the next snapshot is worth its cost."""
+    """Size in bytes of the batches since the last released snapshot, and of that snapshot (0
+    without one). `due` returns True if the batches exceed both `WEIGHT_BYTES_MIN` and twice the
+    snapshot, so that another snapshot is worth its cost."""
 
     batch_bytes: int = 0
     snapshot_bytes: int = 0

@@ -82,8 +82,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file atomically: after a crash the file is either absent or complete. With `private`,
-    only its owner may read it."""
+    """Create or replace a file atomically and durably: after a crash it has its former content, or
+    is absent as before, or holds all of `data`. With `private`, only its owner may read it. Raises
+    OSError."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -96,8 +97,8 @@ def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def claim(directory: Path, cluster_id: str) -> None:
-    """Write the owner of the log, `cluster_id`, into a new directory. Raise `LogCorrupt` if the
-    directory belongs to another cluster."""
+    """Write `cluster_id`, the owner of the log, into `cluster.json` if the directory has no such
+    file. Raise `LogCorrupt` if the file names another cluster or cannot be decoded."""
     path = directory / CLUSTER_FILE
     if not path.exists():
         mine = ClusterFile(cluster_id=cluster_id)
@@ -156,8 +157,8 @@ def write_snapshot(directory: Path, name: str, header: SnapshotHeader, stored: b
 
 
 def read_snapshots(directory: Path) -> list[Snapshot]:
-    """Return the snapshots in the directory that match their checksum. A torn or half-copied one is
-    left out."""
+    """Return the snapshots in the directory that match their checksum, lowest end offset first. One
+    that is torn, half-copied or deleted during the read is left out."""
     found = (_read_snapshot(path) for path in sorted(directory.glob(SNAPSHOTS_GLOB)))
     return [snapshot for snapshot in found if snapshot is not None]
 
@@ -197,7 +198,8 @@ class _Tail:
 
 
 class DirectoryLog:
-    """`metalog.interface.MetadataLog` over files in the directory `path`."""
+    """`metalog.interface.MetadataLog` over files in the directory `path`, which `open` creates.
+    `poll_ms`: interval in which `watch` looks for changed files."""
 
     def __init__(self, path: Path, cluster_id: UUID, *, poll_ms: int = 200) -> None:
         self._path = path

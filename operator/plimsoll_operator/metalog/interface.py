@@ -101,7 +101,7 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
     """The end of a log: sequence and offset of the next batch, and nonce and controller epoch of
-    the last one. `nonce` is None for an empty log."""
+    the last one. For an empty log `nonce` is None and the numbers are 0."""
 
     next_sequence: int
     next_offset: int
@@ -123,8 +123,9 @@ EMPTY_TIP = Tip(next_sequence=0, next_offset=0, nonce=None, controller_epoch=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A stored image of the cluster after `end_offset` records. The last of these records is in the
-    batch with `nonce` and sequence `last_sequence`."""
+    """A stored image of the cluster after `end_offset` records, that is, of all offsets below it.
+    The last of these records is in the batch with `nonce` and sequence `last_sequence`.
+    `image_bytes` is not compressed."""
 
     name: str
     end_offset: int
@@ -181,28 +182,28 @@ class MetadataLog(Protocol):
     async def release(self, taken: SnapshotTaken) -> None:
         """Free the places of the batches that the snapshot named by the committed record `taken`
         covers, and delete older snapshots. Safe to repeat after a failure. Raise `LogCorrupt` if
-        the snapshot is incomplete."""
+        the snapshot is incomplete, `AppendConflict` if the log must be opened first."""
 
     async def lost(self) -> tuple[str, ...]:
-        """Return the names of the log's objects that another client deleted, usually none. The
-        writer still knows their content. No other process can open the log until a snapshot is
-        released."""
+        """Return the names of the log's objects that another client deleted or, for a snapshot,
+        damaged; usually none. The writer still knows their content. No other process can open the
+        log until another snapshot is released."""
 
     async def mend(self) -> None:
-        """Recreate the objects that `lost` returns. Call it after a `release`, since only a
-        snapshot keeps their records."""
+        """Recreate the batches' objects among those that `lost` returns, without their records.
+        Call it after a `release`, since only the released snapshot keeps these records."""
 
     def needs_snapshot(self) -> bool:
-        """Return True if a snapshot is due: the batches since the last one outweigh it, or fill
-        half of a log with a limit."""
+        """Return True if another snapshot is to be written: the batches since the last one exceed 4
+        MiB and twice its size, or use more than half of the slots of a limited log."""
 
     def nonce_at(self, applied_offset: int) -> str | None:
         """Return the nonce of the committed batch that holds the record at offset `applied_offset -
-        1`. Return None if the log no longer holds it."""
+        1`. Return None if the log no longer holds that batch, or ends before the offset."""
 
     def watch(self) -> AsyncIterator[OpenedLog | Batch]:
-        """Yield what other writers commit, without writing: the whole log first (and again after
-        batches were missed), then each new batch."""
+        """Yield what other writers commit, without writing: first the whole log (`OpenedLog`), then
+        each new batch, and the whole log again after batches were missed. Ends only when closed."""
 
     async def close(self) -> None: ...
 
@@ -210,7 +211,8 @@ class MetadataLog(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUsage:
     """How full a log with a limited number of slots is. `slots_used`: number of batches that no
-    released snapshot covers; `batch_bytes`: their size in bytes."""
+    released snapshot covers; `slots`: number of all slots; `batch_bytes`: size in bytes of the
+    batches since the last released snapshot."""
 
     slots_used: int
     slots: int

@@ -51,7 +51,7 @@ class Api(Protocol):
         self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
         """Send a request once and return its answer, whatever its HTTP status. Raise `Unanswered`
-        if the outcome is unknown."""
+        if the outcome is unknown: no answer came, or one with status 408 or 5xx."""
 
     async def close(self) -> None: ...
 
@@ -87,8 +87,8 @@ class TransportApi:
         await self._transport.close()
 
     def _patience_s(self, method: str, size: int) -> float:
-        """Return the timeout of a request in seconds. It grows with the size of the body, so that a
-        slow server can finish large requests."""
+        """Return the timeout of a request in seconds: for a GET `READ_FACTOR` times that of a small
+        write; for a write it grows with `size`, the number of bytes of the body."""
         return self._timeout_s * (READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES)
 
 
@@ -195,8 +195,8 @@ def decode(body: bytes) -> Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """Sends requests that are safe to repeat, and repeats each up to `READ_ATTEMPTS` times. After
-    that it raises `LogUnavailable`."""
+    """Sends requests that are safe to repeat, and repeats each up to `READ_ATTEMPTS` times, after a
+    pause of first `backoff_ms`. After that it raises `LogUnavailable`."""
 
     api: Api
     place: Place
@@ -210,7 +210,8 @@ class ObjectReader:
 
     async def pages(self, plural: str, selector: str) -> AsyncIterator[Item]:
         """Yield all objects of a kind that match the selector, in one consistent state. Raise
-        `Expired` if that state is no longer available before the end.
+        `Expired` if that state is no longer available before the end, `LogUnavailable` if the API
+        server does not list them, `LogCorrupt` if the list cannot be decoded.
 
         No resourceVersion is requested, so the answer is never older than the request. An expired
         page token ends the read: pages of two states are never combined.
@@ -257,7 +258,7 @@ def _expect(answer: Answer) -> Answer:
 
 
 async def pause(backoff_ms: int, attempt: int) -> None:
-    """Sleep `backoff_ms`, doubled with each attempt, at most 20 times as long."""
+    """Sleep `backoff_ms` times 2 to the power of `attempt`, at most 20 times `backoff_ms`."""
     await asyncio.sleep(min(backoff_ms * 2 ** min(attempt, 10), 20 * backoff_ms) / 1000)
 
 

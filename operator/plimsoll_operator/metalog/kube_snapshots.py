@@ -85,7 +85,8 @@ class SnapshotStore:
         self._place = reader.place
 
     async def indexes(self) -> list[Index]:
-        """Return the indexes of all snapshots, newest first."""
+        """Return the indexes of all stored snapshots, highest end offset (then controller epoch)
+        first. The chunks of a returned index may be missing."""
         selector = f"{self._place.selector},{labels.LOG_PART}=index"
         found = [
             _index(item) async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
@@ -131,8 +132,8 @@ class SnapshotStore:
         return data if data is not None and codec.sha256(data) == ref.sha256 else None
 
     async def write(self, image_bytes: bytes, draft: SnapshotDraft) -> tuple[str, int]:
-        """Write the chunks and then the index of a snapshot. Return its name and its stored size in
-        bytes."""
+        """Write the chunks and then the index of a snapshot. Return its name and its stored
+        (compressed) size in bytes. Raise `LogUnavailable` if an object cannot be created."""
         stored = await _aside(len(image_bytes), codec.compress, image_bytes)
         name = (
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
@@ -173,8 +174,9 @@ class SnapshotStore:
         return ChunkRef(name=name, uid=item.metadata.uid, sha256=codec.sha256(data))
 
     async def _create(self, name: str, part: str, spec: object) -> Item:
-        """Create an object and return it as stored. If it exists already, an earlier attempt of
-        this process created it, since its name is unique; return that one."""
+        """Create the object `name` of a snapshot and return it as stored. `part`: `index` or
+        `chunk`. If the object exists already, an earlier attempt of this process created it, since
+        its name is unique; return that one. Raise `LogUnavailable` if the API server refuses."""
         metadata = Metadata(
             name=name,
             namespace=self._place.namespace,

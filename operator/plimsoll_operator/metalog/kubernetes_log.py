@@ -51,7 +51,9 @@ NOT_OPEN = "the metadata log must be reopened before it is written to"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingOptions:
     """Options of the ring. `slots`: the number of slots, which is part of a log's format and never
-    changes; the other options may differ from one process to the next."""
+    changes; the others may differ from one process to the next. `attempt_timeout_ms`: timeout of
+    one small write; `backoff_ms`: first pause before a request is repeated; `poll_ms`: interval in
+    which `watch` reads."""
 
     slots: int = 1024
     attempt_timeout_ms: int = 2000
@@ -102,8 +104,9 @@ class RingLog:
             return opened
 
     async def _make(self, ring: Ring, next_sequence: int) -> None:
-        """Create the slots that a new log needs before its first batch, and start a task that
-        creates the others."""
+        """Create missing slots for the batches from `next_sequence` on: if few are ready, the first
+        `SLOTS_AT_FIRST` before returning; the rest in a task that this starts. Raise `LogRegressed`
+        if the slot of `next_sequence` was deleted."""
         missing = ring.missing(next_sequence)
         at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
         await kube_objects.in_parallel(missing[:at_once], ring.make)
@@ -111,8 +114,8 @@ class RingLog:
             self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
 
     def _make_ahead(self, next_sequence: int) -> None:
-        """If few unused slots are left, start a task that creates more, so that an append rarely
-        has to create its own slot."""
+        """If few slots are ready after `next_sequence`, start a task that creates more, so that an
+        append rarely has to create its own slot. Do nothing while such a task runs."""
         if self._making is not None and not self._making.done():
             return
         if later := self._ring.runs_short(next_sequence):
@@ -210,8 +213,9 @@ class RingLog:
     async def _follow(
         self, ring: Ring, follower: log_integrity.LogFollower
     ) -> AsyncIterator[Batch]:
-        """Yield each batch that is committed after the follower's. Return once the ring has
-        overwritten a batch that this reader has not seen."""
+        """Yield each batch that is committed after the end of `follower`; look every `poll_ms`,
+        also while the API server is unreachable. Return once the next batch's slot was overwritten
+        by a later one or deleted, so that the whole log must be read again."""
         while True:
             try:
                 content = await self._peek(ring, follower.tip.next_sequence)

@@ -98,13 +98,13 @@ class LogFollower:
 def assemble(
     snapshots: Sequence[Snapshot], found: Mapping[int, Batch | Emptied]
 ) -> tuple[OpenedLog, LogFollower]:
-    """Return the log that starts from the newest snapshot which the found batches continue, and a
-    follower at its end.
+    """Return the log that starts from the newest snapshot which the found batches continue, or from
+    an empty image if no snapshot fits, and a follower at its end.
 
     `snapshots` are complete ones; `found` holds the stored batches by sequence. Raise `Gap` if no
-    snapshot fits (read again: a snapshot may have been released between two reads). Raise
+    start fits (read again: a snapshot may have been released between two reads). Raise
     `LogRegressed` if a batch is missing before others, or a snapshot covers batches that do not
-    exist.
+    exist, and `LogCorrupt` if a batch breaks the chain's rules.
     """
     last = max(found, default=-1)
     for snapshot in sorted(
@@ -128,8 +128,10 @@ def assemble(
 def _follow(
     snapshot: Snapshot | None, found: Mapping[int, Batch | Emptied], last: int
 ) -> tuple[OpenedLog, LogFollower] | None:
-    """Return the log that starts from the snapshot (from an empty image if None). Return None if
-    the batch after the snapshot is missing or does not follow it."""
+    """Return the log that starts from the snapshot (from an empty image if None) and ends at
+    sequence `last`. Return None if a batch between them was emptied, or if the first one is missing
+    or does not follow the snapshot. Raise `LogRegressed` if a later one is missing or does not
+    follow."""
     follower = LogFollower(snapshot.tip if snapshot else EMPTY_TIP)
     batches: list[Batch] = []
     first = follower.tip.next_sequence
@@ -195,7 +197,8 @@ class History:
         return nonce if first <= applied_offset else None
 
     def sequence_of(self, end_offset: int, nonce: str) -> int:
-        """Return the sequence of the committed batch that ends at `end_offset` and has `nonce`."""
+        """Return the sequence of the committed batch that ends at `end_offset` (exclusive) and has
+        `nonce`. The index must hold this batch."""
         index = bisect_left(self._ends, end_offset)
         assert end_offset in self._ends[index : index + 1], end_offset
         sequence, _, found = self._known[index]

@@ -104,8 +104,10 @@ class Ring:
         return f"{self._place.prefix}-{number:04d}"
 
     async def load(self) -> dict[int, Batch | Emptied]:
-        """Read every slot, in one consistent state. Return the batches and emptied slots by
-        sequence."""
+        """Read every slot, in one consistent state, in place of what this process knew of them.
+        Return the batches and emptied slots by sequence; unused slots are left out. Raise
+        `LogCorrupt` if a slot cannot be decoded or belongs to another log, else the errors of
+        `ObjectReader.pages`."""
         slots: dict[int, Slot] = {}
         async for item in self._reader.pages(kube_objects.BATCHES, self._place.selector):
             slot = self._slot(item)
@@ -184,7 +186,8 @@ class Ring:
         Returns or raises only once the outcome is certain. Until there is an answer, the same bytes
         are sent under the same resourceVersion; nothing else is ever sent to this slot. Raise
         `AppendConflict` if another controller wrote to the slot, `AppendRefused` if the API server
-        rejects the batch for good.
+        rejects the batch for good, `LogRegressed` or `LogCorrupt` if the storage went back in time
+        or changed the slot.
         """
         await self._require(batch.sequence)
         number = batch.sequence % self.count
@@ -213,8 +216,8 @@ class Ring:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
 
     async def _require(self, sequence: int) -> None:
-        """Make the slot of batch `sequence` and that of the next batch if they are missing: see
-        `missing`."""
+        """Create the slot of batch `sequence` and that of the next batch if this process knows
+        none. Raise `LogUnavailable` if the API server refuses."""
         for number in (sequence % self.count, (sequence + 1) % self.count):
             if number not in self._slots:
                 await self.make(number)
@@ -235,9 +238,11 @@ class Ring:
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
-        """Read the slot back after a 404 or 409, to find out if `batch` was stored. Return its size
-        if it was. Return None if the slot still holds its old content under another
-        resourceVersion, so that the write can be repeated. Raise if it holds anything else."""
+        """Read the slot back after a 404 or 409, to find out if `batch` was stored. Return its
+        stored size in bytes if it was. Return None if the slot still holds its old content under
+        another resourceVersion, so that the write can be repeated. Raise `AppendConflict` if it
+        holds another batch of this sequence or a later one, `LogRegressed` if an older one than
+        before, `LogCorrupt` if it was deleted."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")
@@ -299,7 +304,8 @@ class Ring:
 
     async def make_again(self, number: int) -> None:
         """Create a deleted slot again. It gets sequence, end offset and nonce of its last batch,
-        but not the records, so a snapshot must cover that batch."""
+        but not the records, so a snapshot must cover that batch; a slot that held none stays
+        unused. Raise `LogUnavailable` if the API server refuses."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
@@ -313,12 +319,13 @@ class Ring:
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
         """Read the slot of batch `sequence` and return its content, which may belong to another
-        batch of the same slot. Return None if the slot never held a batch. Used by a standby."""
+        batch of the same slot. Return None if the slot never held a batch. Raise `LogCorrupt` if
+        the slot does not exist. Used by a standby."""
         return (await self._read_back(sequence % self.count)).content
 
     def large(self, sequence_max: int, size_min: int) -> Iterator[int]:
-        """Yield the numbers of slots that hold a batch up to `sequence_max` and are larger than
-        `size_min` bytes."""
+        """Yield the numbers of slots that hold a batch, not emptied, of a sequence up to and
+        including `sequence_max` and are larger than `size_min` bytes."""
         for slot in list(self._slots.values()):
             batch = slot.content
             if isinstance(batch, Batch) and batch.sequence <= sequence_max and slot.size > size_min:
@@ -372,7 +379,8 @@ class Ring:
 
 
 def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | None) -> object:
-    """Return the spec of an emptied slot: it names the batch that it held and has no records."""
+    """Return the spec of an emptied slot: it names the batch `content` that it held and has no
+    records. If `content` is None, return the spec of an unused slot."""
     if content is None:
         return _EmptySlot(cluster_id=str(place.cluster_id), slot=number)
     offset = content.base_offset if isinstance(content, Batch) else content.end_offset

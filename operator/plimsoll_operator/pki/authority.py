@@ -170,8 +170,8 @@ class Description:
 
 
 def describe(pair_or_chain: bytes) -> Description:
-    """Return the properties of the first certificate in a PEM text. Raises Unreadable if there is
-    none."""
+    """Return the properties of the first certificate in a PEM text; `names` is empty if it has no
+    readable alternative names. Raises Unreadable if there is no certificate."""
     found = _certificate(pair_or_chain)
     try:
         extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -187,8 +187,8 @@ def describe(pair_or_chain: bytes) -> Description:
 
 
 def signed_by(chain: bytes, authorities: bytes) -> bool:
-    """Return True if one of `authorities` (PEM) signed the first certificate of `chain` (PEM);
-    False also if either cannot be decoded."""
+    """Return True if one of `authorities` (PEM) issued and signed the first certificate of `chain`
+    (PEM), whatever their validity times; False also if either text cannot be decoded."""
     try:
         leaf, known = _certificate(chain), _certificates(authorities)
     except Unreadable:
@@ -205,8 +205,8 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 
 def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
-    """Return the certificates in a PEM text as DER, each once. Raises Unreadable if one is not a CA
-    certificate."""
+    """Return the certificates in a PEM text as DER, each once. Raises Unreadable if there is none,
+    or one is not a CA certificate."""
     found = _certificates(pem)
     for one in found:
         if not _signs(one):

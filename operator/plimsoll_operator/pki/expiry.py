@@ -63,7 +63,8 @@ class CertificateTimes:
             self._ends[broker_id, listener] = kind, ends_ms
 
     def keep(self, brokers: Iterable[int], listeners: Iterable[str]) -> None:
-        """Forget the certificates of brokers or listeners that are not among these."""
+        """Forget each listener certificate of a broker that is not in `brokers` or of a listener
+        that is not in `listeners`. Times of authorities stay."""
         there = {(broker, listener) for listener in listeners for broker in brokers}
         for gone in self._ends.keys() - there:
             del self._ends[gone]

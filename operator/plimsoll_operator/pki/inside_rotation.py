@@ -21,9 +21,10 @@ from plimsoll_operator.pki.rotation import Authorities, Step
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
     """Facts about the brokers that allow the next step of the rotation. `trusted`: SHA-256
-    fingerprints of the authorities that all active brokers trust and all brokers' Secrets hold.
-    `renewed`: True if all brokers show a certificate signed by the present authority. `asked`: the
-    user's request for a new authority, any text that differs from the last one; empty: none."""
+    fingerprints, in hex, of the authorities that every active broker trusts and every broker's
+    Secret holds. `renewed`: True if all active brokers show a certificate signed by the present
+    authority. `asked`: the user's request for another authority, any text that differs from the
+    last one; empty: none."""
 
     trusted: frozenset[str]
     renewed: bool
@@ -31,9 +32,9 @@ class Proofs:
 
 
 def step(known: Authorities | None, common_name: str, now_ms: int, proofs: Proofs) -> Authorities:
-    """Return the authorities after the next step, or `known` itself if none may be taken yet.
-    `known` None: create the first authority, named `common_name`. Raises `authority.Unreadable` if
-    `known` cannot be decoded."""
+    """Return the authorities after one step, or `known` itself if `proofs` allow none yet. `known`
+    None: create the first authority, named `common_name`. `now_ms`: the wall clock. Raises
+    `authority.Unreadable` if `known` cannot be decoded."""
     make = partial(new_authority, common_name, now_ms, INSIDE_CA_DAYS)
     if known is None:
         return Authorities(current=make(), since_ms=now_ms, served=proofs.asked)

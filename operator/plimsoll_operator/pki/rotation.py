@@ -72,16 +72,16 @@ class Authorities:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps that can be taken next, by their times. The last one is the one that a
-        user's request takes. There are two while a former authority is still trusted: the present
-        one may become due meanwhile."""
+        """Return the steps that can be taken next. Of those whose time has come, the first is
+        taken; a user's request takes the last one. There are two while a former authority is still
+        trusted, since the present authority may reach the end of its life meanwhile."""
         if self.announced is not None:
             return (Step.SIGN,)
         return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)
 
     def after(self, step: Step, now_ms: int, make: Callable[[], KeyPair]) -> Authorities:
-        """Return the authorities after `step`, taken at `now_ms`. `make` creates a new authority,
-        if the step announces one."""
+        """Return the authorities after `step`, which must be one of `steps`, taken at `now_ms`.
+        `make` creates the authority that ANNOUNCE announces, and is not called for other steps."""
         match step:
             case Step.ANNOUNCE:
                 return replace(self, announced=make(), since_ms=now_ms)
@@ -100,10 +100,11 @@ def step(
     former_ms: int | None = None,
     asked: str = "",
 ) -> Authorities:
-    """Return the authorities after all steps that are due, or `known` itself if none is. `known`
-    None: create the first authority, named `common_name`. `former_ms`: how long the former
-    authority stays trusted (None: `OVERLAP_MS`). `asked`: the text of the user's request for the
-    next step; empty: none. Raises `authority.Unreadable` if `known` cannot be decoded."""
+    """Return the authorities after all steps whose time has come, or `known` itself if there is
+    none. `known` None: create the first authority, named `common_name`. `now_ms`: the wall clock.
+    `former_ms`: for how long the former authority stays trusted (None: `OVERLAP_MS`). `asked`: the
+    text of the user's request for the next step, which is carried out once; empty: none. Raises
+    `authority.Unreadable` if `known` cannot be decoded."""
     make = partial(new_authority, common_name, now_ms)
     if known is None:
         return Authorities(current=make(), since_ms=now_ms, served=asked)

@@ -51,7 +51,7 @@ FAIRNESS = "priority-and-fairness"
 
 def version(found: str | NotRead) -> Verdict:
     """Judge the version of Kubernetes. `found`: as the API server's `/version` reports it, such as
-    `v1.31.4-eks-1`."""
+    `v1.31.4-eks-1`. Failed if it is older than 1.`MINOR_MIN`, a warning if it cannot be parsed."""
     if isinstance(found, NotRead):
         return unread(VERSION, found)
     parts = re.match(r"v?(\d+)\.(\d+)", found)
@@ -66,7 +66,8 @@ def version(found: str | NotRead) -> Verdict:
 
 def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
     """Judge the StorageClass for brokers' volumes. `wanted`: the class that LogClusters will name;
-    empty: the default one."""
+    empty: the default one. Failed if there is no such class, a warning if it provisions volumes
+    before their pods are scheduled."""
     if isinstance(found, NotRead):
         return unread(STORAGE, found)
     chosen = _chosen(found, wanted)
@@ -106,8 +107,8 @@ def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
 
 
 def fairness(served: bool | NotRead) -> Verdict:
-    """Judge if the chart's FlowSchema can be created. `served`: True if the API server serves
-    flowcontrol.apiserver.k8s.io/v1."""
+    """Judge if the chart's FlowSchema can be created: ok or failed. `served`: True if the API
+    server serves flowcontrol.apiserver.k8s.io/v1."""
     if isinstance(served, NotRead):
         return unread(FAIRNESS, served)
     if served:
@@ -280,8 +281,8 @@ WANTED = frozenset(
 
 
 def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
-    """Judge if the CRDs of this release are installed. `found`: (API version, plural) of all kinds
-    that the API server serves in the product's groups."""
+    """Judge if the CRDs of this release are installed: ok or failed. `found`: (API version, plural)
+    of all kinds that the API server serves in the product's groups."""
     if isinstance(found, NotRead):
         return unread(KINDS, found)
     missing = sorted(f"{plural} ({version})" for version, plural in WANTED - found)
@@ -292,7 +293,8 @@ def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
 
 
 def operator(found: tuple[OperatorPods, ...] | NotRead, namespace: str) -> Verdict:
-    """Judge if the operator runs. `found`: its Deployments in `namespace`."""
+    """Judge if the operator runs. `found`: its Deployments in `namespace`. Failed if there is none
+    or one has no Ready pod, a warning if one has fewer Ready pods than wanted."""
     if isinstance(found, NotRead):
         return unread(OPERATOR, found)
     if not found:

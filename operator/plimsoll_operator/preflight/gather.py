@@ -126,8 +126,9 @@ class Gatherer:
 
     @_fact
     async def permissions(self) -> tuple[PermissionAnswer, ...]:
-        """Return, for each permission that the operator needs, if the caller holds it: in every
-        namespace to be watched, or over the whole cluster."""
+        """Return an answer for each permission that the operator needs: if the caller holds it, in
+        each namespace to be watched, or over the whole cluster (for all namespaces, and for objects
+        without a namespace)."""
         wishes = self._wishes
         questions = [("", one) for one in needed(wishes.values, cluster=True)]
         for namespace in wishes.watched or ("",):
@@ -150,7 +151,8 @@ class Gatherer:
     @_fact
     async def webhooks(self) -> Webhooks:
         """Return all admission webhooks with failurePolicy Fail, and the labels of the namespaces
-        to be watched."""
+        to be watched (if none are stated, of all but Kubernetes' own; {} if they cannot be
+        listed)."""
         failing: list[Webhook] = []
         for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             for body in (await self._kube.list(kind)).items:
@@ -171,8 +173,9 @@ class Gatherer:
         }
 
     async def appends(self) -> Appends | NotRead:
-        """Measure repeated writes of one small object, like those of the metadata log: a
-        MetadataBatch if that kind is served and the caller may delete it, else a ConfigMap."""
+        """Measure repeated writes of one small object, like those of the metadata log, and delete
+        it: a MetadataBatch if that kind is served and the caller may write and delete it, else a
+        ConfigMap. Return NotRead if neither can be created."""
         found = await self._appends(METADATA_BATCHES, _batch)
         if isinstance(found, NotRead) and found.refused:
             found = await self._appends(CONFIG_MAPS, _config_map)
@@ -216,8 +219,8 @@ class Gatherer:
 
 
 class _Writer:
-    """Writes one object repeatedly and records the duration of each write. Call `begin`, `repeat`,
-    and `remove` in any case."""
+    """Writes one object repeatedly and records in `milliseconds` the duration of each answered
+    write. Call `begin`, then `repeat`, and then `remove` even if `repeat` raised."""
 
     def __init__(
         self, kube: KubeApi, kind: Kind, namespace: str, content: Callable[[int], Object]
@@ -244,8 +247,8 @@ class _Writer:
         self.milliseconds.append(1_000 * (time.monotonic() - began))
 
     async def repeat(self) -> str:
-        """Write the object until `APPENDS` writes were answered. Return "", or the reason why it
-        stopped earlier."""
+        """Write the object until `APPENDS` writes were answered, that of `begin` included. Return
+        "", or the reason why it stopped earlier: an error, or `APPENDS_SECONDS_MAX` had passed."""
         end = time.monotonic() + APPENDS_SECONDS_MAX
         for number in range(len(self.milliseconds), APPENDS):
             began = time.monotonic()
