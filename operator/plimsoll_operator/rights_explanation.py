@@ -72,8 +72,8 @@ A_CLIENT = "a client (CreateAcls)"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer to a question about rights. `mode`: Off, Audit or Enforce; only Enforce applies
-    the decision `allowed`. `ground`: the kind of reason. `rule`: the deciding rule; None if none
+    """The answer to a question about rights. `mode`: Off, Audit or Enforce; brokers apply a denial
+    by rules only in Enforce. `ground`: the kind of reason. `rule`: the deciding rule; None if none
     decides. `stated_by`: the objects or clients that stated `rule`, or the User that is disabled;
     else empty. `needed`: the smallest rule that would allow the operation; None unless it is denied
     because no rule allows it."""

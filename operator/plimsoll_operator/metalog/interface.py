@@ -203,7 +203,8 @@ class MetadataLog(Protocol):
 
     def watch(self) -> AsyncIterator[OpenedLog | Batch]:
         """Yield what other writers commit, without writing: first the whole log (`OpenedLog`), then
-        each new batch, and the whole log again after batches were missed. Ends only when closed."""
+        each new batch, and the whole log again after batches were missed. Does not end by
+        itself."""
 
     async def close(self) -> None: ...
 

@@ -241,8 +241,8 @@ class Ring:
         """Read the slot back after a 404 or 409, to find out if `batch` was stored. Return its
         stored size in bytes if it was. Return None if the slot still holds its old content under
         another resourceVersion, so that the write can be repeated. Raise `AppendConflict` if it
-        holds another batch of this sequence or a later one, `LogRegressed` if an older one than
-        before, `LogCorrupt` if it was deleted."""
+        holds another batch of this sequence or a later one, `LogRegressed` if another earlier one
+        than before, `LogCorrupt` if it was deleted or its content was changed."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")

@@ -22,9 +22,9 @@ from plimsoll_operator.pki.rotation import Authorities, Step
 class Proofs:
     """Facts about the brokers that allow the next step of the rotation. `trusted`: SHA-256
     fingerprints, in hex, of the authorities that every active broker trusts and every broker's
-    Secret holds. `renewed`: True if all active brokers show a certificate signed by the present
-    authority. `asked`: the user's request for another authority, any text that differs from the
-    last one; empty: none."""
+    Secret holds. `renewed`: True if the present authority signed every broker's certificate, and
+    every active broker shows it. `asked`: the user's request for another authority, any text that
+    differs from the last one; empty: none."""
 
     trusted: frozenset[str]
     renewed: bool

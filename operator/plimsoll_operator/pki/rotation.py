@@ -74,7 +74,7 @@ class Authorities:
     def steps(self) -> tuple[Step, ...]:
         """Return the steps that can be taken next. Of those whose time has come, the first is
         taken; a user's request takes the last one. There are two while a former authority is still
-        trusted, since the present authority may reach the end of its life meanwhile."""
+        trusted, since the present authority may need a successor meanwhile."""
         if self.announced is not None:
             return (Step.SIGN,)
         return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)

@@ -71,8 +71,8 @@ class SeenChildren:
     deleted)."""
 
     def list(self, items: tuple[Object, ...]) -> None:
-        """Update from a complete list of the kind: add to `changed` the objects that differ from
-        the known ones or no longer exist. The first list adds nothing."""
+        """Update `marks` from a complete list of the kind, and add to `changed` the objects that
+        are new, differ from the known ones or no longer exist. The first list adds nothing."""
         before, self.marks = self.marks, {}
         for item in items:
             self.marks[key_of(item)] = (self._mark(item["metadata"]), _cluster(item))
@@ -95,8 +95,9 @@ class SeenChildren:
         self.marks[key] = (mark, _cluster(item))
 
     def _mark(self, meta: Object) -> Hashable:
-        """Return the parts of an object's metadata that change with an edit, and not with an update
-        of its status. For parts of the metadata log only the uid counts."""
+        """Return the parts of an object's metadata of which a change is handled: uid, generation
+        (or resourceVersion, if it has none), deletion time and labels; for a namespace only labels
+        and deletion time, for an object of the metadata log only the uid."""
         if self.kind in LOG:
             return str(meta["uid"])
         own = tuple(sorted((meta.get("labels") or {}).items()))
@@ -107,8 +108,9 @@ class SeenChildren:
 
 
 class OwnedWatches:
-    """Watches the children of all clusters, and namespaces, and queues the clusters that a change
-    concerns. `run` works until it is cancelled."""
+    """Watches the objects that the operator made for all clusters, and namespaces. After a change
+    it queues work for each cluster concerned that this process leads. `run` works until it is
+    cancelled."""
 
     def __init__(self, parts: Parts, clusters: ClusterSupervisor) -> None:
         self._parts = parts
@@ -139,8 +141,9 @@ class OwnedWatches:
                 await asyncio.sleep(delay_s)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
-        """Handle one list of the objects and the watch events after it. Return when the watch has
-        expired and a new list is needed. Raises ApiError."""
+        """Handle one list of the objects of `seen.kind` in `namespace` (None: in all) and the watch
+        events after it. Return when the watch has expired and another list is needed. Raises
+        ApiError."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
         following = follow(kube, seen.kind, namespace, selector, metadata_only=True)

@@ -17,7 +17,8 @@ FILE_BYTES_MAX = 64
 
 async def follow(path: Path, output: LineOutput) -> None:
     """Read the log level from the file every `LOOK_S` seconds and apply it, until cancelled. While
-    the file is absent or empty, the level is the one with which the process was started."""
+    the file is absent or empty, the level is the one with which the process was started; while it
+    cannot be read for another reason, the last level stays."""
     while True:
         with contextlib.suppress(OSError):  # unreadable now: keep the level
             output.write(await asyncio.to_thread(_read, path), "")

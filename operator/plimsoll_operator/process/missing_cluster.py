@@ -39,7 +39,8 @@ async def look_after_strays(parts: Parts) -> None:
 
 async def look_at_strays(parts: Parts) -> None:
     """Check all cached objects once. Write a Ready=False condition to each that has no LogCluster,
-    cannot be decoded, or is a Topic of a LogCluster that cannot be led."""
+    cannot be decoded, or is a Topic of a LogCluster that no operator can lead. Objects that show
+    the condition already, and ended ones, are left alone; failures are logged."""
     objects = parts.objects
     for kind in OF_A_CLUSTER:
         shelf = kind.shelf(objects)
@@ -83,8 +84,9 @@ async def _tell(
 async def _tell_not_led(
     parts: Parts, meta: ObjectMeta, cluster: Key, shown: tuple[Condition, ...]
 ) -> None:
-    """Write a Ready=False condition to a Topic if its LogCluster exists but is Stalled, so that
-    none leads it. Do nothing otherwise, or if the LogCluster cannot be read."""
+    """Write a Ready=False condition to a Topic if its LogCluster shows Stalled as True and Ready as
+    False, so that no operator leads it. Do nothing otherwise, or if the LogCluster cannot be
+    read."""
     try:
         found = await parts.kube.get(LOG_CLUSTERS, *cluster)
     except ApiError:
@@ -106,7 +108,8 @@ async def _write(
     parts: Parts, kind: Kind, meta: ObjectMeta, new: Condition, shown: tuple[Condition, ...]
 ) -> None:
     """Write the object's status with the conditions `shown` and, in place of one of its type,
-    `new`. A failure is logged; a later round repeats the write."""
+    `new`; then wait, to limit the rate of writes. A failure is logged; a later round repeats the
+    write."""
     try:
         conditions = merge(shown, [new], meta.generation, parts.now_ms())
         empty = BY_RESOURCE[kind].status

@@ -34,8 +34,9 @@ class WatchReceiver:
         self._clusters = clusters
 
     def take(self, kind: Kind, event: Event) -> None:
-        """Handle one event: cache its object, or drop a deleted one, and queue it at the leader of
-        its cluster. `event`: as the API server sends it; for a listed object, with any type but
+        """Handle one event: cache its object, or drop a deleted one, and queue it for
+        reconciliation if this process leads its cluster. A LogCluster's worker is started or
+        stopped too. `event`: as the API server sends it; for a listed object, with any type but
         `DELETED`."""
         gone, body, key = _read(event)
         if kind is LOG_CLUSTERS:
@@ -96,7 +97,7 @@ class ObjectWatches:
 
     async def _look(self, kind: Kind) -> None:
         """Handle one list of the objects of `kind` and the watch events after it. Return when the
-        watch has expired and a new list is needed. Raises ApiError."""
+        watch has expired and another list is needed. Raises ApiError."""
         async with aclosing(follow(self._kube, kind)) as told:
             async for seen in told:
                 if isinstance(seen, Listed):

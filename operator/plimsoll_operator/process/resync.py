@@ -24,8 +24,9 @@ PERIOD_SECONDS = 30
 
 
 async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
-    """Compare the cached objects with fresh lists every `PERIOD_SECONDS`, until cancelled. Queue
-    each object that no list contains any more."""
+    """Every `PERIOD_SECONDS`, until cancelled, list the objects of all kinds and update the cache:
+    store what the lists contain, drop and queue each cached object that they lack, and start or
+    stop the workers of LogClusters. A failed list is logged; the next period repeats it."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         try:

@@ -63,8 +63,8 @@ class ClusterSupervisor:
             self._start(found)
 
     def gone(self, key: Key) -> None:
-        """Stop the worker of a deleted LogCluster, which steps down. The metadata log and the
-        volumes stay."""
+        """Cancel the worker of a deleted LogCluster, which then steps down; do not wait for it. Do
+        nothing if there is no worker. The metadata log and the volumes stay."""
         worker = self._workers.pop(key, None)
         if worker is None:
             return
@@ -75,15 +75,15 @@ class ClusterSupervisor:
         worker.task.cancel()
 
     def offer(self, key: Key, work: Work, after_ms: int = 0) -> None:
-        """Queue `work` at the leader of the cluster `key`, after `after_ms`. Do nothing if this
-        process does not lead the cluster."""
+        """Queue `work` at the leader of the cluster `key` after `after_ms` milliseconds (0: at
+        once). Do nothing if this process does not lead the cluster now."""
         leader = self._parts.leaders.get(key)
         if leader is not None:
             leader.offer(work, after_ms)
 
     async def stop(self) -> None:
         """Stop all workers, and wait until they have stepped down and released their Leases, at
-        most `STOP_S_MAX`."""
+        most `STOP_S_MAX` seconds."""
         for key in list(self._workers):
             self.gone(key)
         if self._ending:

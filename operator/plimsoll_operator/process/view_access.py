@@ -91,8 +91,10 @@ class ViewAccess:
 
     async def check(self, headers: Any, key: Key, source: str = "") -> Denied | None:
         """Return None if the request's token allows reading the view of the LogCluster `key`, else
-        the denial. `headers`: those of the request; `source`: the address of its sender, which may
-        be a proxy."""
+        the denial: 401 for a missing or invalid token, 403 if its bearer may not, 503 if the API
+        server or the queue of reviews is too busy. The API server reviews a token without a cached
+        result. `headers`: those of the request; `source`: the address of its sender, which may be a
+        proxy."""
         token = bearer(headers)
         if token is None:
             return NO_TOKEN
@@ -145,7 +147,8 @@ class ViewAccess:
 
     async def _verdict(self, asked: _Asked, token: str) -> Denied | None:
         """Return the cached result, which another request may have produced while this one waited,
-        or review the token. None: access is allowed. Raises ApiError."""
+        or else review the token and cache the result. None: access is allowed. Raises ApiError,
+        which is not cached."""
         found = self._remembered(asked)
         if found is not None:
             return found.denied
@@ -202,8 +205,9 @@ def _make_room(table: dict[_Asked, Any], size: int) -> None:
 
 
 def bearer(headers: Any) -> str | None:
-    """Return the bearer token in a request's headers, or None if there is none. The product's own
-    header takes precedence over `Authorization`, since no proxy sets it."""
+    """Return the bearer token in a request's headers, or None if there is none, or it is not ASCII
+    or longer than `TOKEN_BYTES_MAX`. The product's own header takes precedence over
+    `Authorization`, since no proxy sets it."""
     for name in (labels.VIEW_HEADER, "Authorization"):
         scheme, _, token = headers.get(name, "").partition(" ")
         token = token.strip()

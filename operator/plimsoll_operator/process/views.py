@@ -136,7 +136,8 @@ class Views:
         return _json(view)
 
     async def _rights(self, request: web.Request, leader: Led) -> Answer:
-        """Answer if a principal may do something, and by which rule."""
+        """Answer with the `Explanation`: the decision on an operation of a principal, and the rule
+        that decides it. Answer with 400 if the question is invalid."""
         security, words = leader.controller.image.security, request.query
         stated = [words.get(name, "") for name in ("principal", "host", "operation", "resource")]
         try:

@@ -46,8 +46,9 @@ class TermEffects:
         self._blocked_before = _shown_blocked(self.term)
 
     def carry_out(self, result: PassResult) -> None:
-        """Carry out the result of one pass. If an error ended the pass, raise it after everything
-        else is carried out."""
+        """Carry out the result of one pass: queue its Events, set its stall causes, blocked actions
+        and status, mark statuses to be written, and queue its work. If an error ended the pass,
+        raise it afterwards."""
         for event in result.events:
             self.tell(event)
         for source, stall in result.stalls.items():

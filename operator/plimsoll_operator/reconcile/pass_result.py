@@ -63,8 +63,8 @@ class PassResult(msgspec.Struct):
     error: Exception | None = None
 
     def __enter__(self) -> PassResult:
-        """Begin the pass. The first error within the `with` block ends it, and is kept in
-        `error`."""
+        """Begin the pass. The first Exception within the `with` block ends the block; it is stored
+        in `error` and not raised. A cancellation is raised."""
         return self
 
     def __exit__(
@@ -76,11 +76,12 @@ class PassResult(msgspec.Struct):
         return True
 
     def show(self, target: Target, generation: int, status: Status) -> None:
-        """Set the status to show for the reconciled object `target`."""
+        """Set the status to show for the reconciled object `target`, in place of one set before in
+        this pass. `generation`: that of the spec from which it was computed."""
         self.status = ObjectStatus(target=target, generation=generation, status=status)
 
     def show_no_more(self, target: Target) -> None:
-        """Drop what is shown for `target`, since the object is deleted."""
+        """Request that the status shown for `target` is dropped, since the object is deleted."""
         self.status = ObjectStatus(target=target, status=None)
 
     def tell(self, event: Occurrence) -> None:

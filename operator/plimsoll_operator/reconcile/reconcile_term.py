@@ -50,8 +50,8 @@ class Task(Enum):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A key of the reconcile queue: the task, and the namespace and name of the object to
-    reconcile."""
+    """A key of the reconcile queue: the task, and the namespace and name of the object to reconcile
+    (of the LogCluster for ABSENT_TOPICS, ROLLS and LOG)."""
 
     task: Task
     key: Key
@@ -103,8 +103,8 @@ class Term:
         return self.now_ms() if said_ms is None else said_ms
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
-        """Return the state of class `kind` that one reconciler keeps in this term. The first call
-        creates it by `make`."""
+        """Return the state of class `kind` that one reconciler stores in this term. The first call
+        for `kind` creates and stores it by `make`."""
         if kind not in self._kept:
             self._kept[kind] = make()
         return cast("Kept", self._kept[kind])
@@ -126,8 +126,9 @@ class Term:
         return self.objects.clusters.missing(self.key)
 
     async def ask(self, request: Request) -> Answer:
-        """Send a request to the controller and return its answer, after the commit. Raise `Retry`
-        if this operator's controller is not active."""
+        """Send a request to the controller and return its answer once its records are committed; a
+        refusal is an answer, too. Raise `Retry` (after 500 ms) if this operator's controller is not
+        active."""
         answer = await self.controller.request(request)
         if isinstance(answer, Refused) and answer.known_reason is Reason.NotController:
             raise Retry(answer.message, after_ms=500)

@@ -90,8 +90,8 @@ class UserKind:
 
 
 def _absent_topics(term: Term) -> Iterable[Work]:
-    """Yield the work that deletes topics without their object, once the absence is proven and the
-    grace period has passed."""
+    """Yield one work item, whose pass deletes all topics without their Topic object of which the
+    absence is proven and the grace period has passed."""
     return (Work(Task.ABSENT_TOPICS, term.key),)
 
 
@@ -113,7 +113,7 @@ def _absent_users(term: Term) -> Iterable[Work]:
 
 
 def _leaves_nothing(_: Term) -> Iterable[Work]:
-    """Return no work. Nothing has to be done for a deleted object of such a kind: the committed
+    """Return (): nothing has to be done for a deleted object of such a kind, since the committed
     image holds nothing about it, and Kubernetes deletes its children (ownerReferences)."""
     return ()
 
@@ -245,15 +245,16 @@ def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]
 
 def draft_of(term: Term, target: Target) -> StatusDraft | None:
     """Return the status to write for an object, from the committed image and the last pass over it.
-    An unreadable spec and bugs are added to its conditions. Return None if there is nothing to
-    write."""
+    An unreadable spec sets its Ready to False, and bugs add Stalled. Return None if the object does
+    not exist, or has neither a status yet nor a bug."""
     draft = BY_RESOURCE[target.kind].render(term, (target.namespace, target.name))
     return failing_as_such(term, target, unread_as_such(term, target, draft))
 
 
 def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
-    """Return the draft with Ready set to False if the object's spec cannot be read: the operator
-    then follows an earlier spec. Return the draft unchanged if the spec can be read."""
+    """Return the draft with Ready set to False and the generation of the object's spec, if that
+    spec cannot be decoded: the operator then still applies an earlier one. Return the draft
+    unchanged (None too) if the spec can be decoded."""
     shelf = BY_RESOURCE[target.kind].shelf(term.objects)
     unread = shelf.unread((target.namespace, target.name))
     if draft is None or unread is None or unread.metadata.uid != draft.uid:
@@ -302,9 +303,10 @@ def bugs_of_cluster(term: Term) -> Cause | None:
 
 def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
     """Return the draft with a Stalled condition that names the bugs met in handling this object. If
-    a bug kept the newest spec from being followed, Ready is False too. Otherwise `Ready` still
-    describes the spec followed last. Return the draft unchanged if there is no bug or the target is
-    the LogCluster."""
+    a bug kept the newest spec from being reconciled, Ready is False too; otherwise `Ready` still
+    describes the spec reconciled last. Without a draft, return one with these two conditions.
+    Return the draft unchanged if there is no bug, the object does not exist, or it is the
+    LogCluster."""
     if target.kind is LOG_CLUSTERS or not (text := _bugs_of(term, target)):
         return draft
     found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))

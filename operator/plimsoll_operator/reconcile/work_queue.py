@@ -66,8 +66,9 @@ class ReconcileQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Queue `key` to be handled as soon as a worker is free. If it waits already, nothing
-        changes; if it is being handled, it is handled once more afterwards."""
+        """Queue `key` to be handled as soon as a worker is free, before any delay of it has passed.
+        If it waits already, nothing changes; if it is being handled, it is handled once more
+        afterwards. Only the delay after a `PassFailed` is not shortened."""
         if key in self._held and key in self._timers:
             return
         if timer := self._timers.pop(key, None):
@@ -81,14 +82,15 @@ class ReconcileQueue(Generic[K]):
 
     def add_later(self, key: K, delay_ms: int) -> None:
         """Queue `key` after `delay_ms` milliseconds. Do nothing if the key waits already or has a
-        timer; `add` queues it earlier."""
+        timer, even a longer one; `add` queues it earlier."""
         if key in self._waiting or key in self._timers:
             return
         loop = asyncio.get_running_loop()
         self._timers[key] = loop.call_later(delay_ms / 1000, self._due, key)
 
     def forget(self, key: K) -> None:
-        """Cancel the retries of `key` and forget its failures, since its object is deleted."""
+        """Cancel the delayed retry of `key` and forget its failures, since its object is deleted. A
+        key that waits or is being handled stays so."""
         self._failures.pop(key, None)
         self._held.discard(key)
         if self._times is not None and key not in self._running:
@@ -97,8 +99,8 @@ class ReconcileQueue(Generic[K]):
             timer.cancel()
 
     async def run(self) -> None:
-        """Handle keys until cancelled. An exception of a handler other than `Retry` ends it and is
-        raised."""
+        """Handle keys until cancelled. An exception of `handle` other than `Retry` ends all workers
+        and is raised, in an ExceptionGroup."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):

@@ -32,10 +32,12 @@ from plimsoll_operator.status.cluster_counts import margin
 class ShownBroker:
     """Figures of one broker, for its LogBroker and for metrics.
 
-    `lowest_margin` is the smallest |ISR| - min ISR of the partitions with the broker in their ISR,
-    None if there are none. `backlog` and the fields after it are None, empty or False until the
-    broker's first heartbeat of this term, and for a release that does not report them. `disk_short`
-    is True if the broker reports that it refuses clients' records for lack of disk space.
+    `leaders`, `replicas` and `in_sync` are the numbers of partitions that it leads, hosts, and of
+    which it is in the ISR. `lowest_margin` is the smallest |ISR| - min ISR of the partitions with
+    the broker in their ISR, None if there are none. `backlog` and the fields after it are None,
+    empty or False until the broker's first heartbeat of this term, and for a release that does not
+    report them. `disk_free` and `disk_bytes` (the disk's size) are in bytes. `disk_short` is True
+    if the broker reports that it refuses clients' records for lack of disk space.
     """
 
     leaders: int
@@ -91,8 +93,8 @@ def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
 
 
 def copies_of(controller: Controller) -> tuple[BrokerId, ...]:
-    """Return the active brokers that hold a copy of the metadata log on disk, as their last
-    heartbeats report."""
+    """Return the active brokers, in order of their ids, that hold a copy of the metadata log on
+    disk, as their last heartbeats of this term report."""
     image = controller.image
     heard = controller.soft.contacts
     return tuple(b for b in sorted(image.brokers) if b in heard and _copied(image, controller, b))

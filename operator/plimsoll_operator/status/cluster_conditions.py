@@ -38,7 +38,8 @@ NOTHING_TOLD: Told = {}
 
 
 def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
-    """Return, from the brokers' last heartbeats, the reason why each closed listener is closed."""
+    """Return, from the brokers' last heartbeats, the reason why each closed listener is closed, by
+    broker id and listener name. A broker without figures is left out."""
     return {
         broker_id: contact.figures.closed_listeners
         for broker_id, contact in contacts.items()
@@ -118,7 +119,8 @@ def metadata_log_status(controller: Controller) -> MetadataLogStatus:
 
 
 def metadata_durable(controller: Controller) -> Condition | None:
-    """Return the condition MetadataDurable: True if enough brokers hold a copy of the metadata log.
+    """Return the condition MetadataDurable: True if `COPIES_ENOUGH` brokers, or all members, hold a
+    copy of the metadata log.
 
     Return None until every active broker has sent a heartbeat in this term.
     """

@@ -70,7 +70,9 @@ under the nearest of them."""
 @dataclass(slots=True, kw_only=True)
 class PartitionCounts:
     """Numbers of partitions by health and margin, and of leaderships by broker. `add` counts one
-    partition."""
+    partition. Those without a leader are in `offline`, not in `under_min_isr`, `at_min_isr` or
+    `not_led_by_preferred`; they are also in `by_margin` (by `MARGINS`), and may be in
+    `under_replicated` and `moving`."""
 
     total: int = 0
     offline: int = 0
@@ -123,16 +125,16 @@ class CountedImage:
         self._prepared = False
 
     def read(self, image: ClusterImage) -> PartitionCounts:
-        """Return the counts of this image. If `prepare` has just counted, return its counts, even
-        if the image has changed since; otherwise count now."""
+        """Return the counts of this image, and store them for the next call. The first call after
+        `prepare` returns the counts that `prepare` made, even if the image has changed since."""
         if self._of is not image.partitions and not self._prepared:
             self._keep(image, count(image.partitions.values()))
         self._prepared = False
         return self._counts
 
     async def prepare(self, image: ClusterImage) -> None:
-        """Count the partitions of this image for the next `read`. Other tasks of the event loop run
-        after each slice."""
+        """Count the partitions of this image for the next `read`, unless they are counted already.
+        Other tasks of the event loop run after each slice of `SLICE` partitions."""
         self._prepared = True
         if self._of is image.partitions:
             return
@@ -242,8 +244,9 @@ def _lacks_replicas(image: ClusterImage, topic: Topic, could_be: int) -> bool:
 
 
 def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
-    """Return the broker counts of the status. `ready` counts only members that are not leaving;
-    `active` counts all."""
+    """Return the broker counts of the status. `desired` is the number that the LogCluster asks for;
+    `ready` counts only active members that are not leaving, at most `desired`; `active` counts
+    all."""
     found = brokers_status(image)
     staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
     ready = sum(image.brokers[b].active for b in staying)
@@ -266,8 +269,8 @@ def brokers_status(image: ClusterImage) -> BrokersStatus:
 
 
 def partitions_status(partitions: Iterable[Partition]) -> PartitionsStatus:
-    """Return the numbers of these partitions by health, and the lowest margin (0 without
-    partitions)."""
+    """Return the numbers of these partitions by health, each in one class at most (one without a
+    leader only in `offline`), and the lowest margin of all (0 without partitions)."""
     total = offline = under = at_min = 0
     lowest: int | None = None
     for partition in partitions:

@@ -53,9 +53,10 @@ class Affected(JsonView, frozen=True, kw_only=True):
 
 
 class WhatIfView(JsonView, frozen=True, kw_only=True):
-    """Effect of stopping `brokers` now: partitions that would be offline, and partitions on which
-    acks=all would stop (under min ISR). `unknown` are ids of `brokers` that are not registered. The
-    counts cover all partitions; the lists have at most `ROWS_MAX` entries."""
+    """Effect of stopping `brokers` now: partitions that would be offline, and other partitions on
+    which acks=all would stop (under min ISR). `leaders_that_move`: the number of partitions that
+    would get another leader. `unknown` are ids of `brokers` that are not registered. The counts
+    cover all partitions; the lists have at most `ROWS_MAX` entries."""
 
     brokers: tuple[int, ...]
     unknown: tuple[int, ...]
@@ -67,7 +68,8 @@ class WhatIfView(JsonView, frozen=True, kw_only=True):
 
 
 def what_if(image: ClusterImage, brokers: Sequence[int]) -> WhatIfView:
-    """Return the effect of all these brokers stopping at once."""
+    """Return the effect of all these brokers stopping at once. Among the affected partitions are
+    those on these brokers that are offline or under min ISR already."""
     gone = {BrokerId(b) for b in brokers}
     keys = {key for b in gone for key in image.hosted.get(b, ())}
     hurt = [image.partitions[key] for key in sorted(keys, key=lambda key: _order(image, key))]
@@ -98,8 +100,8 @@ def _left(p: Partition, gone: set[BrokerId]) -> tuple[BrokerId, ...]:
 
 
 def _could_lead(image: ClusterImage, p: Partition, gone: set[BrokerId]) -> bool:
-    """Return True if the partition could have a leader without the brokers in `gone`: an active
-    member of the ISR, or of the ELR if no ISR member remains."""
+    """Return True if the partition could have a leader without the brokers in `gone`: its present
+    one, or an active member of the ISR, or of the ELR if no ISR member remains."""
     if p.leader is not None and p.leader not in gone:
         return True
     left = _left(p, gone) or tuple(b for b in p.elr if b not in gone)
@@ -163,9 +165,10 @@ class TopicView(JsonView, frozen=True, kw_only=True):
 
 
 class TopicRow(JsonView, frozen=True, kw_only=True):
-    """A topic in one line, with the numbers of its partitions by health. `not_full` counts the
-    partitions without a leader or a full ISR. `bytes` is the sum of the known sizes, None if none
-    is known."""
+    """A topic in one line, with the numbers of its partitions by health: `offline`, `under_min_isr`
+    and `at_min_isr` have no partition in common; `not_full` counts all without a leader or a full
+    ISR. `bytes` is the sum of the known sizes, None if none is known. `deletion_at`: when its data
+    is deleted, None if that is not planned."""
 
     topic: str
     topic_id: str
@@ -221,7 +224,9 @@ class UnhealthyView(JsonView, frozen=True, kw_only=True):
 
 class ClusterOverview(JsonView, frozen=True, kw_only=True):
     """The cluster on one screen. `unhealthy` lists the least healthy of the `unhealthy_total`
-    unhealthy partitions, worst first."""
+    unhealthy partitions, worst first. `client_made`: number of the topics without a Topic object.
+    `restarting`: the revision to which each broker restarts, by broker id. `moving`: the objects
+    that move partitions now."""
 
     namespace: str
     cluster: str
@@ -364,7 +369,7 @@ def _endpoints(broker: Broker | None) -> dict[str, str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSurvey:
     """Counts of all partitions by health, the number of unhealthy ones, and the least healthy of
-    them (at most `ROWS_MAX`), worst first."""
+    them (at most `ROWS_MAX`), worst first: those without a leader, then by margin."""
 
     counts: PartitionsStatus
     unhealthy: int

@@ -110,7 +110,8 @@ def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record])
 
 
 def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Tally[LeaderChange]:
-    """Return the numbers of partitions of `old` that get another leader by `records`, by cause."""
+    """Return the numbers of partitions of `old` that get another leader by `records`, by cause. One
+    that only loses its leader is not counted."""
     found: Tally[LeaderChange] = Tally()
     for record, key in _changed(records):
         if record.leader is UNSET or record.leader is None:
@@ -122,8 +123,9 @@ def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Tally[Leader
 
 
 def elected_anew(cause: str) -> LeaderChange | None:
-    """Return the cause of a leader change that no broker's departure caused, by the record's text.
-    Return None for any other text."""
+    """Return the cause of a leader change that the departure of no broker caused (unclean,
+    preferred, or a returned replica). `cause`: the text in the record. Return None for any other
+    text."""
     text = cause.lower()
     return next((found for start, found in _LEADER_PREFIXES if text.startswith(start)), None)
 

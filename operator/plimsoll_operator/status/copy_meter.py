@@ -51,7 +51,8 @@ class MoveProgress:
 
 def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None:
     """Return the bytes copied to the new replicas of one partition. `sizes` are its replicas' sizes
-    by broker. Return None if the leader has not reported its size."""
+    by broker; a new replica without one has 0 bytes, one in the ISR all. Return None if there is no
+    leader or its size is unknown."""
     whole = None if partition.leader is None else sizes.get(partition.leader)
     if whole is None:
         return None
@@ -75,8 +76,9 @@ class Meter:
             self.lowest_margin = left
 
     def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> MoveProgress:
-        """Return the progress of the partitions in `moving`, and of those that have finished since
-        the first call. `copies` are the reported sizes, `now_ms` the time on a monotonic clock."""
+        """Record a sample for the rate, and return the progress of the partitions in `moving` and
+        of those that have finished since the first call. A partition of unknown size is left out.
+        `copies` are the reported sizes in bytes, `now_ms` the time on a monotonic clock."""
         done = sum(self._totals.values())
         for partition in moving:
             self.saw(partition)

@@ -85,10 +85,10 @@ class Events:
         self.dropped = 0
 
     def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
-        """Queue an Event about the LogCluster and about the object that it names. Never blocks;
-        drops the Event if the queue is full. An Event with the same key as one of the last minute
-        is ignored, unless a later Event undid that one: a reader of "broker fenced" also sees
-        "broker unfenced"."""
+        """Queue an Event about the LogCluster and, if the occurrence names an object, another about
+        that. Never blocks; if the queue is full, the Event is dropped and counted in `dropped`. An
+        Event with the same key as one of the last minute is ignored, unless a later Event undid
+        that one: a reader of "broker fenced" also sees "broker unfenced"."""
         now = asyncio.get_running_loop().time()
         self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
         self._last.pop(occurrence.undoes, None)
@@ -110,7 +110,8 @@ class Events:
             await asyncio.sleep(1 / WRITES_PER_SECOND)
 
     async def flush(self) -> None:
-        """Write all queued Events now. Used at the end of a term."""
+        """Write all queued Events now, without the pauses of `run`; one that cannot be written is
+        logged and dropped. Used at the end of a term."""
         while not self._queue.empty():
             await self._write(*self._queue.get_nowait())
 

@@ -210,7 +210,8 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
 
 
 def _schedules(shelf: ObjectShelf[Any]) -> Metric:
-    """Return the gauge of due times without a verdict, by schedule."""
+    """Return the gauge of each schedule's `periodsWithoutVerdict`, for the first `NAMED_MAX`
+    schedules by name."""
     found = {
         one.key: float(shelf.choices(one.key).get("periodsWithoutVerdict") or 0) for one in shelf
     }

@@ -75,7 +75,8 @@ class Shown(Protocol):
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
 
     def unclean_recoveries(self) -> Iterable[tuple[Key, UncleanElections]]:
-        """Return the unclean elections of each cluster with an active controller here."""
+        """Return the unclean elections of the last day of each cluster with an active controller in
+        this process."""
 
     def certificates(self) -> Iterable[tuple[Key, Iterable[ListenerCertificate]]]: ...
 
@@ -97,7 +98,8 @@ class Metrics:
         Gauge(up.name, up.text, registry=self.registry).set(1)
 
     def watch_loop(self, holds: LoopHolds) -> None:
-        """Export also for how long turns blocked the process's event loop, from `holds`."""
+        """Export from now on for how long single callbacks blocked the process's event loop, as
+        `holds` measures it."""
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
@@ -107,7 +109,8 @@ class Metrics:
 
     async def prepare(self) -> None:
         """Count the partitions of the led clusters for the next `render`, while other tasks of the
-        event loop run in between. Without this call, `render` counts them in one turn."""
+        event loop run in between. Without this call, `render` counts them itself and blocks the
+        loop."""
         for key, controller in self._shown.controllers() if self._shown is not None else ():
             if controller.active:
                 await self._counted.setdefault(key, CountedImage()).prepare(controller.image)
@@ -122,7 +125,8 @@ class Metrics:
         return generate_latest(self.registry) + self.isr_sizes()
 
     def isr_sizes(self) -> bytes:
-        """Return the ISR size metric, which is rendered apart from the registry."""
+        """Return the ISR size metric of all clusters with an active controller here, in the
+        Prometheus text format. It is rendered apart from the registry."""
         led = [] if self._shown is None else self._shown.controllers()
         active = ((key, controller.image) for key, controller in led if controller.active)
         return self._isr_sizes.text(active)

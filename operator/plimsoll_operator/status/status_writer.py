@@ -197,8 +197,8 @@ class StatusWriter:
         self._any_refresh.set()
 
     def forget(self, target: Target) -> None:
-        """Forget what was written to an object that was deleted or recreated, and do not write to
-        it."""
+        """Forget an object that was deleted or recreated: its marks, its last write and its
+        rejections. It is not written to again until a later mark."""
         for memory in (self._urgent, self._refreshes, self._written, self._held):
             memory.pop(target, None)
         self._ready.discard(target)
@@ -237,7 +237,8 @@ class StatusWriter:
 
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
         """Render the status of a target, and write it if it differs from the last write. Return
-        True if a request was sent.
+        True if a request was sent, or may have been before a bug. A bug is passed to `failures`,
+        whose status is written instead; the target is marked again after `FAILED_MS`.
 
         Without `refresh`, a status with unchanged conditions is left to the refreshes.
         """
@@ -319,8 +320,9 @@ class StatusWriter:
         return None
 
     def _hold(self, target: Target, uid: str, error: ApiError) -> None:
-        """Record that the API server rejected a status because it does not fit the CRD. It is sent
-        again after an interval that doubles each time."""
+        """Record that the API server rejected a status because it does not fit the CRD. The target
+        is marked again after an interval that doubles with each rejection, at most `FAILED_MS`;
+        until then its status is not sent."""
         known = self._held.get(target)
         tries = known.tries + 1 if known is not None and known.uid == uid else 1
         ms = min(FAILED_MS, RETRY_MS * 2 ** min(tries, 10))
@@ -397,8 +399,8 @@ async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Tar
 
 
 def _condition_key(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, int | None]]:
-    """Return the parts of the conditions of which a change is written at once. Messages are not
-    among them."""
+    """Return the parts of the conditions of which a change is written at once: type, status, reason
+    and observed generation, sorted. Messages are not among them."""
     return sorted((c.type, c.status, c.reason, c.observed_generation) for c in conditions)
 
 

@@ -38,8 +38,9 @@ _MARK = b'"recovery: '
 class UncleanElections:
     """Unclean elections of the last day. `partitions` is their number, one per partition.
 
-    `certain` of them elected a leader that lacks records which another replica had reported.
-    `last_ms` is the wall-clock time of the last one, 0 if there is none.
+    `certain` counts those of them that elected a leader that lacks records which another replica
+    had reported. `last_ms` is the wall-clock time of the last one in milliseconds since 1970, 0 if
+    there is none.
     """
 
     partitions: int = 0
@@ -64,9 +65,9 @@ class UncleanRecovery:
         log: OpenedLog | None = None,
     ) -> None:
         """Restore the elections from the condition in `shown`, which an earlier term wrote, and add
-        elections that were committed but never shown: those in `log`, as the term opened it, or
-        without a log those of partitions that are still recovering. Does nothing if elections are
-        known already."""
+        those in `log` (as the term opened it) that were committed later. If neither has any, count
+        one for each partition that is still recovering and under min ISR. Do nothing if an earlier
+        term of this process knows elections."""
         if self._text:
             return
         for one in shown:
@@ -84,8 +85,8 @@ class UncleanRecovery:
     def update(
         self, records: Iterable[Record], happened: Iterable[Occurrence], now_ms: int
     ) -> None:
-        """Add the unclean elections in `records`. `happened` are the Events that report these
-        records."""
+        """Add the unclean elections in `records`; do nothing if there is none. `happened` are the
+        Events that report these records; with such an election, at least one must be `unclean`."""
         records = tuple(records)
         elected = unclean_elections(records)
         if not elected:

@@ -33,7 +33,7 @@ class Unhealthy:
         self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
     ) -> set[TopicId]:
         """Update the partitions that `records` changed; the records turn the image `old` into
-        `new`. Return the topics that `records` left with a partition without a leader."""
+        `new`. Return the topics of those of these partitions that have no leader in `new`."""
         leaderless: set[TopicId] = set()
         for record in records:
             match record:
@@ -62,13 +62,13 @@ class Unhealthy:
             self._since_ms.setdefault(key, now_ms)
 
     def since_ms(self, key: PartitionKey) -> int:
-        """Return the wall-clock time since which this partition is unhealthy. Raise `KeyError` if
-        it is healthy."""
+        """Return the wall-clock time, in milliseconds since 1970, since which this partition is
+        unhealthy. Raise `KeyError` if it is healthy."""
         return self._since_ms[key]
 
     def restless_topics(self, image: ClusterImage) -> list[TopicId]:
-        """Return the topics with an unhealthy partition that has no leader or is moving. Their
-        status changes without a commit."""
+        """Return, in order of their ids, the topics with an unhealthy partition that has no leader
+        or is moving. Their status changes without a commit."""
         found = set()
         for key in self._since_ms:
             partition = image.partitions.get(key)
