@@ -32,9 +32,9 @@ def declared(
     cluster: LogCluster, users: Iterable[User], labels: Labels | None = None
 ) -> SecurityState:
     """Return the rights that a LogCluster and its Users declare. Ignored among `users`: those of
-    another cluster, those whose namespace or name the LogCluster does not admit, and each whose
-    user name an earlier one has. `labels`: the labels of the other namespaces in which there are
-    Users; a missing namespace has none."""
+    another cluster, those with a namespace or name that the LogCluster does not admit, and each
+    with the user name of an earlier one. `labels`: the labels of the other namespaces in which
+    there are Users; a missing namespace has none."""
     holders: dict[Acl, tuple[str, ...]] = {}
     rows: dict[str, DeclaredUser] = {}
     for user in users:

@@ -72,9 +72,9 @@ class Authorities:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps that can be taken next. Of those whose time has come, the first is
-        taken; a user's request takes the last one. There are two while a former authority is still
-        trusted, since the present authority may need a successor meanwhile."""
+        """Return the steps that can be taken next. The first of them that is due is taken; a user's
+        request takes the last one. There are two while a former authority is still trusted, since
+        the present authority may need a successor meanwhile."""
         if self.announced is not None:
             return (Step.SIGN,)
         return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)
@@ -100,10 +100,10 @@ def step(
     former_ms: int | None = None,
     asked: str = "",
 ) -> Authorities:
-    """Return the authorities after all steps whose time has come, or `known` itself if there is
-    none. `known` None: create the first authority, named `common_name`. `now_ms`: the wall clock.
-    `former_ms`: for how long the former authority stays trusted (None: `OVERLAP_MS`). `asked`: the
-    text of the user's request for the next step, which is carried out once; empty: none. Raises
+    """Return the authorities after all steps that are due at `now_ms` (wall clock), or `known`
+    itself if none is. `known` None: create the first authority, named `common_name`. `former_ms`:
+    for how long the former authority stays trusted (None: `OVERLAP_MS`). `asked`: the text of the
+    user's request for the next step, which is carried out once; empty: none. Raises
     `authority.Unreadable` if `known` cannot be decoded."""
     make = partial(new_authority, common_name, now_ms)
     if known is None:

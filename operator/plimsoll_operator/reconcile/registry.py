@@ -90,7 +90,7 @@ class UserKind:
 
 
 def _absent_topics(term: Term) -> Iterable[Work]:
-    """Yield one work item, whose pass deletes all topics without their Topic object of which the
+    """Yield one work item. Its pass deletes all topics without their Topic object of which the
     absence is proven and the grace period has passed."""
     return (Work(Task.ABSENT_TOPICS, term.key),)
 

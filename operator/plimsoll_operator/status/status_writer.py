@@ -237,8 +237,8 @@ class StatusWriter:
 
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
         """Render the status of a target, and write it if it differs from the last write. Return
-        True if a request was sent, or may have been before a bug. A bug is passed to `failures`,
-        whose status is written instead; the target is marked again after `FAILED_MS`.
+        True if a request was sent, or may have been before a bug. After a bug the status that
+        `failures` returns is written instead, and the target is marked again after `FAILED_MS`.
 
         Without `refresh`, a status with unchanged conditions is left to the refreshes.
         """
