@@ -14,9 +14,9 @@ from plimsoll_operator.kube import resources
 
 
 def collect(server: MemoryApiServer) -> None:
-    """Run one round: end terminating namespaces and CRDs, and delete objects that have lost all
-    owners. Repeat the last step until nothing changes. Objects with a grace period or finalizers
-    only begin to terminate."""
+    """Run one round: delete the contents of terminating namespaces and CRDs, and remove those that
+    are empty; then delete objects that have lost all owners, until nothing changes. Contents and
+    dependents with a grace period or finalizers only begin to terminate."""
     _end_namespaces(server)
     _end_definitions(server)
     _collect_dependents(server)

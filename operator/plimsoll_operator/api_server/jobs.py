@@ -32,8 +32,8 @@ ENDINGS = ("Complete", "Failed")
 
 
 def reconcile(server: MemoryApiServer) -> None:
-    """Advance every unfinished Job by one step: count failed pods, create the next pod, or end the
-    Job."""
+    """Advance every unfinished Job that is not terminating by one step: count failed pods, create
+    the next pod, or end the Job."""
     for stored in listed(server, resources.JOBS):
         if not stored.metadata.get("deletionTimestamp") and not has_ended(stored.body):
             _Job(server, stored).reconcile()
@@ -78,7 +78,8 @@ class _Job:
             self._show(failed=failed, active=bool(running) or self._make(failed))
 
     def _is_final(self, pod: StoredObject) -> bool:
-        """Return True if the pod failed with an exit code of a rule FailJob."""
+        """Return True if the pod failed with an exit code that a FailJob rule of the Job's
+        `podFailurePolicy` lists."""
         if phase(pod) != "Failed":
             return False
         states = (pod.body.get("status") or {}).get("containerStatuses") or ()
@@ -99,8 +100,8 @@ class _Job:
         return limit_s is not None and self._server.now_ms() - started_ms >= 1000 * limit_s
 
     def _make(self, failed: int) -> bool:
-        """Create the pod of the attempt after `failed` failed ones. Return False if the API server
-        refused it; the next step tries again."""
+        """Create the pod that follows `failed` failed ones, and return True. Return False if the
+        API server refused it; the next step tries again."""
         template, uid = self._spec["template"], self._stored.metadata["uid"]
         namespace, job = self._stored.key
         meta = template.get("metadata") or {}

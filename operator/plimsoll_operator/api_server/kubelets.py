@@ -52,15 +52,16 @@ class PodRuntime(Protocol):
         Pending."""
 
     def start(self, pod: Object) -> None:
-        """Start the pod's containers. Called once for each pod."""
+        """Start the pod's containers. Called once for each pod, after a node was assigned to it."""
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
         """Begin to stop the pod: kill its containers if they still run after the grace period (0:
         immediately). Called again only with a shorter grace period."""
 
     def state(self, pod: Object) -> RuntimeState | None:
-        """Return the pod's present state. Return None if the state is unknown: no container of the
-        pod runs, or its node does not answer."""
+        """Return the pod's present state. Return None if the state is unknown (no container of the
+        pod runs, or its node does not answer): the status in the API server then stays
+        unchanged."""
 
     def has_ended(self, pod: Object) -> bool:
         """Return True if it is certain that no process of the pod runs any more."""
@@ -78,7 +79,8 @@ class Kubelets:
         """Grace period of each stopping pod in seconds, by the pod's uid."""
 
     def reconcile(self) -> None:
-        """Advance every pod and every volume claim by one step."""
+        """Advance every pod and every volume claim by one step: assign nodes, start and stop
+        containers, write statuses, and remove terminating pods that have ended."""
         present = set()
         for pod in listed(self._server, resources.PODS):
             present.add(pod.metadata["uid"])
@@ -114,8 +116,9 @@ class Kubelets:
             write_status(self._server, pod, self._status(pod, state))
 
     def _bind(self, pod: StoredObject) -> StoredObject | None:
-        """Assign a node to the pod and return the stored pod. Return None if a volume claim of the
-        pod is absent or terminating, or the runtime offers no node."""
+        """Assign a node to the pod and return the pod as stored then. Return None, and change
+        nothing, if a volume claim of the pod is absent or terminating, or the runtime offers no
+        node."""
         for name in claim_names(pod.body):
             claim = found(self._server, resources.VOLUME_CLAIMS, pod.key[0], name)
             if claim is None or claim.metadata.get("deletionTimestamp"):

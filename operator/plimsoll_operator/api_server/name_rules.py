@@ -61,8 +61,8 @@ def is_label(name: str) -> bool:
 
 
 def wrong_metadata(kind: Kind, meta: Object) -> Iterator[StatusCause]:
-    """Yield an error for each misspelt name, label or annotation key in `meta`. Raises StatusError
-    for a value that is not a string."""
+    """Yield an error for each invalid name, label or annotation key in `meta`. Raises StatusError
+    for a name, label or annotation that is not a string."""
     name = meta["name"]
     single = kind in _LABELS
     if not isinstance(name, str):

@@ -21,7 +21,8 @@ def phase(pod: StoredObject) -> str:
 
 
 def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
-    """Return all pods that name `owner`, by its uid, in their ownerReferences."""
+    """Return all pods, terminating ones included, that name `owner`, by its uid, in their
+    ownerReferences."""
     store = server.store
     dependents = store.dependents.get(owner.metadata["uid"], {})
     own = [store.get(store.resources[root], key) for root, key in dependents]

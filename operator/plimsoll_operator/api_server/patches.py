@@ -49,8 +49,9 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def strategically_merged(target: Any, patch: Any, topology: Topology, names: Names = ()) -> Any:
-    """Return `target` with a strategic merge patch applied: as `merged`, but a list that `topology`
-    calls a map is merged item by item.
+    """Return `target` with a strategic merge patch applied: as `merged`, but a list for which
+    `topology` has identifying keys is merged item by item. `names`: the path of `target` in the
+    object.
 
     The only supported directive is `$patch: delete` of an item. The order of `$setElementOrder` is
     ignored.
@@ -129,7 +130,9 @@ def _state(
 
 
 def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
-    """Return `live` with every field and list element of `config` set, and all others unchanged."""
+    """Return `live` with every field and list element of `config` set, and all others unchanged. A
+    list or map that `topology` calls atomic is replaced as a whole. `names`: the path of `live` in
+    the object."""
     if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
         out = dict(live)
         for key, value in config.items():
@@ -200,7 +203,7 @@ def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
 
 
 def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> frozenset[Path]:
-    """Return the paths that exist in `live` with another value than in `wanted`."""
+    """Return the paths in `wanted` that `live` also has, with another value."""
     present = stated(live, topology)
     return frozenset(
         path for path, value in wanted.items() if path in present and present[path] != value

@@ -40,7 +40,8 @@ test of their own, since in Python booleans are integers."""
 
 
 def compiled(schema: Schema) -> Check:
-    """Return a function that prunes, sets defaults in and validates a value by `schema`."""
+    """Return a function that prunes, sets defaults in and validates a value by `schema`. It returns
+    the new value, and adds each error to the list of causes that it is given."""
     by_type = {"object": _object, "array": _array}
     kind = schema.get("type")
     inner = by_type[kind](schema) if kind in by_type else _same

@@ -105,11 +105,12 @@ class MemoryApiServer:
         return Watch(self.store, self._selection(target, request), version)
 
     def seed(self, kind: Kind, body: Object) -> StoredObject:
-        """Store an object on behalf of the host, without validation, and return it. Its stated
-        status, uid and times are kept.
+        """Store an object on behalf of the host, without validation, replacing one of that name,
+        and return it. The status, uid and times that `body` states are stored as stated.
 
-        Parts that `body` does not state keep their stored values, or get those of a new object. A
-        new uid derives from the name, so that seeding takes none from `new_uid`.
+        Of the uid, creation time and generation, those that `body` does not state keep their stored
+        values, or get those of a new object; so does a status for a new one. A new uid derives from
+        the name, so that seeding takes none from `new_uid`.
         """
         resource = self.store.resources[kind.path()]
         meta = body["metadata"]
@@ -236,7 +237,8 @@ class MemoryApiServer:
 
     def _list(self, target: RequestTarget, request: HttpRequest) -> bytes:
         """Return one page of a list, encoded. All pages of one list show the objects as of its
-        first page."""
+        first page. Raises StatusError (Expired) if the page that the request continues with was
+        dropped."""
         chosen = self._selection(target, request)
         token = request.params.get("continue")
         if token:

@@ -51,13 +51,15 @@ def target(
     server: MemoryApiServer, kind: Kind, namespace: str, name: str | None, *, status: bool = False
 ) -> RequestTarget:
     """Return the target by which `Writes` addresses one object, or the collection of a kind if
-    `name` is None. `status`: address the object's status."""
+    `name` is None. `status`: address the object's subresource `/status`."""
     resource = server.store.resources[kind.path()]
     return RequestTarget(resource=resource, namespace=namespace, name=name, status=status)
 
 
 def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) -> None:
-    """Replace the status of `stored`. Write nothing if the object already has this status."""
+    """Replace the status of `stored`. Write nothing if `stored` is the newest version and already
+    has this status. Raises StatusError (409) if a newer version is stored, or (404) if the object
+    is gone."""
     if stored.body.get("status") == status and _is_present(server, stored):
         return
     namespace, name = stored.key
@@ -102,8 +104,9 @@ class _Set:
         return {int(pod.key[1].rpartition("-")[2]): pod for pod in own}
 
     def _make(self, ordinal: int) -> None:
-        """Create the pod `ordinal`, and before it its missing volume claims. Do nothing while the
-        earlier pod or a claim of this name still exists and terminates."""
+        """Create the pod `ordinal`, and before it its missing volume claims. Create no pod while
+        one of this name exists (a terminating or foreign one), or while a claim terminates. If the
+        API server refuses, write an Event."""
         if found(self._server, resources.PODS, self._namespace, f"{self._name}-{ordinal}"):
             return
         try:

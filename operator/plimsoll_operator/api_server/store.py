@@ -30,7 +30,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 class StoredObject:
     """One object at one revision. Its JSON is encoded when it is first needed, and then kept.
-    `applied`: for each manager of fields, those that it last applied."""
+    `applied`: for each manager of fields, the paths of the fields that it last applied."""
 
     __slots__ = ("_encoded", "_item", "applied", "body", "resource", "revision")
 
@@ -140,8 +140,9 @@ class Store:
     # --- writing ----------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Object, applied: Applied | None = None) -> StoredObject:
-        """Store the body as a new object or a new version of it, under the next revision. Return
-        the stored object."""
+        """Store the body under the next revision, as a new object or as the next version of the
+        object of that key. Return the stored object, with the revision as its resourceVersion.
+        `applied` replaces that of the previous version; None: no manager has applied fields."""
         self.revision += 1
         meta = {**body["metadata"], "resourceVersion": str(self.revision)}
         after = StoredObject(resource, {**body, "metadata": meta}, self.revision, applied)
@@ -155,7 +156,8 @@ class Store:
         return after
 
     def remove(self, stored: StoredObject) -> StoredObject:
-        """Remove an object. Return it with the revision of the deletion as its resourceVersion."""
+        """Remove an object, which must exist, under the next revision. Return it with that revision
+        as its resourceVersion."""
         self.revision += 1
         del self._tables[stored.resource.root][stored.key]
         self._forget(stored)

@@ -40,8 +40,9 @@ def _timestamp(now_s: int) -> str:
 
 
 def typed(resource: Resource, body: Object) -> Object:
-    """Return the body with apiVersion, kind and metadata. Raises StatusError if they contradict the
-    kind, or if the body of a custom resource lacks apiVersion or kind."""
+    """Return the body with apiVersion, kind and metadata, adding those that it lacks. Raises
+    StatusError if apiVersion or kind differ from the resource's, or if the body of a custom
+    resource lacks one of them."""
     kind = resource.kind
     right = {"apiVersion": kind.api_version, "kind": kind.kind}
     for name, wanted in right.items():
@@ -150,7 +151,8 @@ def _without_status(body: Object) -> Object:
 
 
 def _differs(resource: Resource, old: Object, new: Object) -> bool:
-    """Return True if the objects differ outside metadata and status."""
+    """Return True if the objects differ outside metadata and status. The status of a custom
+    resource without the subresource `/status` counts as well."""
     apart = {"metadata", "status"} if resource.has_status or resource.typed else {"metadata"}
     return any(old.get(key) != new.get(key) for key in {*old, *new} - apart)
 

@@ -80,7 +80,7 @@ def _cell(stated: Mapping[str, Any]) -> _Cell:
 
 
 def at(value: Any, path: str) -> Any:
-    """Return the first value that the JSONPath `path` selects in `value`, or None if there is
+    """Return the first value that the JSONPath `path` selects in `value`, or None if it selects
     none."""
     for step in _STEP.finditer(path):
         value = next(_next(value, step.groupdict()), None)

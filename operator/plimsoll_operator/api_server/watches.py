@@ -15,15 +15,15 @@ from plimsoll_operator.api_server.status_errors import StatusError, bad_request,
 from plimsoll_operator.api_server.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000
-"""Bound on the lines of one watch that its client has not taken yet. Beyond it the watch ends, and
-the client must list again."""
+"""Maximum number of lines of one watch that its client has not read yet. Beyond it the watch ends,
+and the client must list again."""
 
 Encode = Callable[[StoredObject], bytes]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that a list or a watch covers: those of one kind, in one namespace (None: all),
-    for which `takes` returns True. `encode` returns the JSON of an object."""
+    for which `takes` returns True. `encode` returns the JSON that represents an object."""
 
     resource: Resource
     namespace: str | None
@@ -32,8 +32,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """One open watch. `lines`: encoded events that the client has not taken yet; `on_line`: called
-    when a line is added; `ended`: True if no more lines will follow."""
+    """One open watch of `selection`, from the resourceVersion `version` on ("" or "0": it begins
+    with all present objects). `lines`: encoded events that the client has not read yet; `on_line`:
+    called when a line is added; `ended`: True if no more lines will follow."""
 
     def __init__(self, store: Store, selection: Selection, version: str) -> None:
         self.lines: deque[bytes] = deque()
@@ -51,7 +52,8 @@ class Watch:
             self._store.observers.remove(self._observe)
 
     def take(self) -> list[bytes]:
-        """Return, and forget, the lines added since the last call."""
+        """Return and remove the lines added since the last call. If a backup was restored since the
+        watch began, end the watch with an ERROR event."""
         if self._store.restores != self._restores and not self.ended:
             self._fail(expired("too old resource version: etcd was restored"))
         taken = list(self.lines)

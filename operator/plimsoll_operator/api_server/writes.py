@@ -179,8 +179,9 @@ class Writes:
     def patch(
         self, target: RequestTarget, patch: Object, content_type: str, params: Mapping[str, str]
     ) -> tuple[StoredObject, bool]:
-        """Carry out a PATCH of the stated content type. Return the stored object, and True if it
-        was created."""
+        """Carry out a PATCH of the stated content type. Return (stored object, True if it was
+        created); only a server-side apply creates one. With `dryRun` in `params`, store nothing and
+        return the object as it would be. Raises StatusError if the request is refused."""
         dry_run = "dryRun" in params
         if content_type in APPLY:
             return self._apply(target, patch, params, dry_run=dry_run)
@@ -242,7 +243,8 @@ class Writes:
         self, target: RequestTarget, options: Object, *, dry_run: bool
     ) -> StoredObject | None:
         """Delete the target object. Return None if it is removed at once, else the stored object,
-        which is now terminating (unchanged if `dry_run`)."""
+        which is now terminating. With `dry_run` change nothing and return the object. Raises
+        StatusError if it does not exist, or (409) if a precondition in `options` fails."""
         old = self.existing(target)
         wanted = options.get("preconditions") or {}
         stored_object.check_preconditions(target.resource, old.body, wanted)
@@ -268,7 +270,8 @@ class Writes:
                 self.drop_owners(found, frozenset({uid}))
 
     def drop_owners(self, stored: StoredObject, uids: frozenset[str]) -> StoredObject:
-        """Store the object without the ownerReferences to `uids`. Return the stored object."""
+        """Store the object without the ownerReferences to owners with a uid in `uids`. Return the
+        stored object."""
         meta = dict(stored.metadata)
         left = [owner for owner in meta["ownerReferences"] if owner["uid"] not in uids]
         del meta["ownerReferences"]
@@ -327,8 +330,9 @@ def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
 
 
 def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
-    """Return the part of an apply's body that the request may set: all but the status, or with
-    `status` nothing but the status."""
+    """Return the part of an apply's body that the request may set: with `status`, only the status
+    and what identifies the object; otherwise all but the status of a kind with the subresource
+    `/status`."""
     if status:
         meta = {
             name: config["metadata"][name]
@@ -345,8 +349,8 @@ def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
 
 
 def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> int:
-    """Return how many seconds a deleted object may take to end: 0 unless it is a pod that a kubelet
-    runs."""
+    """Return how many seconds a deleted object may take to end: the requested or the pod's own
+    grace period for a pod with a node that has not ended, else 0."""
     if resource.kind != resources.PODS:
         return 0
     spec = old.body.get("spec") or {}

@@ -43,9 +43,9 @@ ERROR_BYTES_MAX = 512
 
 
 async def refuses(host: str, port: int, ms_max: int) -> bool:
-    """Return True if, within `ms_max`, the host refuses a connection on each of its addresses by a
-    TCP reset. Return False for a timeout, an unreachable host or a refusal by ICMP, which prove
-    nothing."""
+    """Return True if, within `ms_max` milliseconds in total, the host refuses a connection on each
+    of its addresses by a TCP reset. Return False otherwise: an accepted connection, a timeout, an
+    unresolved name, an unreachable host or a refusal by ICMP proves nothing."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(ms_max / 1000):
@@ -97,14 +97,15 @@ def told_by_icmp(sock: socket.socket) -> bool:
 logger = logging.getLogger("plimsoll.broker_sessions")
 
 PROBE_DELAYS_MS = (0, 20, 50, 100, 200, 400, 800, 1_600)
-"""Delays before the successive probes of a broker's listener. A dying process closes its sockets
-one after another, so the listener may refuse a little later than the connection closed."""
+"""Milliseconds to wait before each of the successive probes of a broker's listener. A dying process
+closes its sockets one after another, so the listener may refuse a little later than the connection
+closed."""
 CONNECT_MS_MAX = 500
 
 Lifetime = tuple[BrokerId, BrokerEpoch]
 Evidence = Callable[[Broker], Awaitable[str | None]]
-"""Function that reads a broker's pod from the API server. It returns a sentence if the pod's
-process has ended, else None."""
+"""Function that reads a broker's pod from the API server. It returns a sentence if that proves that
+the broker's process has ended, or None if it does not, or the pod cannot be read."""
 Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
 """Function that adds to a registration the fields that the broker cannot know itself (its rack). It
 returns the registration or a refusal, within a bounded time."""
@@ -132,12 +133,17 @@ class BrokerSessions:
         self._connections.setdefault(lifetime, set()).add(connection)
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:
-        """Return True if an ISR proposal that arrives on connection `number` may be decided. Return
-        False if the same lifetime (broker process) has already proposed over a newer connection. A
-        broker gives up a connection before it repeats a proposal over a newer one. Proposals that
+        """Admit the ISR proposal that arrives on connection `number` and return True, and record
+        `number` as the newest connection over which this lifetime (broker process) has proposed.
+        Return False if the lifetime has already proposed over a newer connection. For a lifetime
+        that is not the registered one, return True and record nothing: the decision refuses the
+        proposal.
+
+        A broker gives up a connection before it repeats a proposal over a newer one. Proposals that
         still wait on the older connection must not be decided after the repeated one was answered:
         a leader that was told that its proposal will never be applied stops counting the member
-        that the older copy would add."""
+        that the older copy would add.
+        """
         broker = self._controller.image.brokers.get(lifetime[0])
         if broker is None or broker.broker_epoch != lifetime[1]:
             return True  # the decision refuses it
@@ -148,8 +154,9 @@ class BrokerSessions:
         return True
 
     def lost(self, connection: object, lifetimes: set[Lifetime], *, by_peer: bool) -> None:
-        """Note that a connection of these lifetimes was closed. For a lifetime without any other
-        connection, probe if its process is dead, provided that the peer closed the connection."""
+        """Remove a closed connection from these lifetimes (broker processes). If the peer closed
+        it, start a probe of each lifetime that has no connection left; the probe reports the
+        process to the controller as dead if it can prove that."""
         for lifetime in lifetimes:
             remaining = self._connections.get(lifetime, set())
             remaining.discard(connection)
@@ -162,7 +169,8 @@ class BrokerSessions:
                 task.add_done_callback(partial(self._probed, lifetime))
 
     async def close(self) -> None:
-        """Cancel every probe: connections that the server itself closes prove nothing."""
+        """Cancel every probe: connections that the server itself closes prove nothing about a
+        broker."""
         probes = list(self._probes.values())
         for probe in probes:
             probe.cancel()

@@ -109,10 +109,11 @@ class CommitQueue:
     def add(
         self, records: Sequence[Record], answer: Answer, image: ClusterImage | None = None
     ) -> asyncio.Future[Answer]:
-        """Queue a decision. The future returns `answer` once everything queued up to now is
-        committed, or a refusal if the decision is too large, too many wait, or the queue is
-        dropped. `image` is the speculative image with `records` applied; if None, it is
-        computed."""
+        """Apply `records` to the speculative image and queue them as one decision. The future
+        returns `answer` once everything queued up to now is committed: at once if all is. It
+        returns a refusal if the records are too large or `WAITERS_MAX` answers already wait
+        (nothing is queued then), or if the queue is dropped. `image` is the speculative image with
+        `records` applied; if None, it is computed."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         unit = None
         if len(self._waiters) >= WAITERS_MAX:
@@ -136,9 +137,10 @@ class CommitQueue:
         return future
 
     def take(self, *, units_max: int | None = None) -> list[Unit]:
-        """Return the decisions of the next append: at most `units_max` whole ones that fit one
-        batch, or a single one that does not fit. They stay in flight until `commit` or `drop`.
-        Empty if nothing is queued."""
+        """Move the decisions of the next append from the queue into flight, where they stay until
+        `commit` or `drop`, and return them: whole ones that fit one batch together, at most
+        `units_max` (None: any number), or a single one that is larger than a batch. Return [] if
+        nothing is queued."""
         assert not self._in_flight, "one append is in flight at a time"
         size = 0
         while self._queued and (units_max is None or len(self._in_flight) < units_max):
@@ -168,10 +170,11 @@ class CommitQueue:
         return old, self.committed, records
 
     def drop(self, why: str, *, culprit: Refused | None = None) -> tuple[Record, ...]:
-        """Drop everything queued or in flight; none of it will ever be committed. Return its
-        records. Waiting requests are answered NotController with the text `why`.
+        """Drop every decision that is queued or in flight, for good, reset the speculative image to
+        the committed one, and return the dropped records in order. Waiting requests are answered
+        NotController with the text `why`.
 
-        `culprit` is the answer to the decision in flight if it was alone and caused the failure.
+        `culprit`: if exactly one decision is in flight, its request gets this answer instead.
         """
         blamed = self._in_flight[0] if culprit and len(self._in_flight) == 1 else None
         units = (*self._in_flight, *self._queued)
@@ -228,8 +231,8 @@ class Journal:
         now_ms: Callable[[], int] = lambda: 0,
         on_open: Callable[[OpenedLog], None] | None = None,
     ) -> None:
-        """Create a journal. `now_ms` is the clock for the times in batches. `on_open` is called
-        with the log each time it was read."""
+        """Create a journal. `now_ms`: the clock for the times in batches, in milliseconds since
+        1970. `on_open`: called with the metadata log's content each time that the log was read."""
         self._on_open = on_open
         self._log = log
         self._now_ms = now_ms
@@ -240,7 +243,9 @@ class Journal:
         this term; the next term voids the group."""
 
     async def open(self) -> Restored:
-        """Read the whole metadata log. The next append follows the last batch that was read."""
+        """Read the whole metadata log, and return the image at its end with the newest batches. The
+        next append follows the last batch that was read. Raises the errors of `MetadataLog.open`
+        and `first_image`."""
         opened = await self._log.open()
         restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
@@ -267,7 +272,9 @@ def _new_nonce() -> str:
 
 
 def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
-    """Return the image at the end of the log, and its newest batches."""
+    """Return the image at the end of the log, and the newest batches, as many as a `MetadataTail`
+    keeps. Raises the errors of `first_image`, and `UnknownRecord` if a newer release wrote a
+    batch."""
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     nonce = snapshot.nonce if snapshot else None
     tail = MetadataTail(start=image.next_offset, nonce=nonce, terms=image.terms)
@@ -280,9 +287,9 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
 
 
 def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
-    """Return the image before the first batch of the log: that of its snapshot, or an empty one
-    without a snapshot. Raise `LogCorrupt` if it belongs to another cluster, and `UnknownRecord` if
-    a newer release wrote it."""
+    """Return the image before the first batch of the log: that of the log's snapshot, or an empty
+    one without a snapshot. Raises `LogCorrupt` if the snapshot belongs to another cluster, and
+    `UnknownRecord` if a newer release wrote it."""
     snapshot = opened.snapshot
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:
@@ -355,8 +362,9 @@ class Committer:
         self._cautious = 0
 
     async def open(self) -> Restored:
-        """Read the log and start with its content; nothing may be queued yet. Raise `LogUnusable`
-        if the log lost batches or is damaged."""
+        """Read the metadata log, and begin with its image, its newest batches and an empty queue.
+        Nothing may be queued yet. Raises `LogUnusable` if the log lost batches or is damaged; other
+        errors of `Journal.open` are raised unchanged."""
         try:
             restored = await self._journal.open()
         except (LogRegressed, LogCorrupt) as error:
@@ -376,14 +384,16 @@ class Committer:
             raise
 
     async def commit_before_term(self, record: Record) -> None:
-        """Commit one record in a batch of the next controller epoch, before the term itself begins.
-        The log must be opened again afterwards."""
+        """Append one record in a batch of the next controller epoch, before the term itself begins.
+        The image does not change, so the log must be opened again afterwards. Raises the errors of
+        `Journal.append`."""
         epoch = ControllerEpoch(self.queue.speculative.controller_epoch + 1)
         await self._journal.append((record,), epoch)
 
     async def run_forever(self, log_is_full: asyncio.Event) -> None:
-        """Append queued decisions until an error of the log ends the term, and raise that error. A
-        refused append or a full log drops the queue instead; a full log also sets `log_is_full`."""
+        """Append queued decisions until an error of the log ends the term, and raise that error. If
+        the log refuses an append or is full, the term continues: all queued decisions are dropped
+        and their requests refused. A full log also sets `log_is_full`."""
         while True:
             await self.queue.wakeup.wait()
             try:
@@ -395,8 +405,9 @@ class Committer:
                 log_is_full.set()
 
     def confirm(self, started_ms_ago: int) -> None:
-        """Note that an operation which only the one controller can complete, started
-        `started_ms_ago` milliseconds ago, has succeeded."""
+        """Record that this was still the active controller `started_ms_ago` milliseconds ago: an
+        operation that began then, and that only the active controller can complete, has succeeded.
+        An earlier record that proves a later time stays."""
         self.confirmed_at_ms = max(self.confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
 
     async def _append_next(self) -> None:
@@ -425,8 +436,9 @@ class Committer:
             subscriber(old, new, committed)
 
     def _refused(self, error: AppendRefused) -> None:
-        """Drop everything queued, since the batch in flight can never be committed. Raise
-        `TermEnded` if it was part of an unfinished group."""
+        """Drop everything queued, since the metadata log has refused the batch in flight for good,
+        and append the next `CAUTIOUS_APPENDS` decisions one by one. Raises `TermEnded`, and drops
+        nothing, if a part of the batch's group is already in the log."""
         logger.warning(
             "the metadata log refused to append a batch: the change at fault is refused, the "
             "others are sent again and appended one by one: %s",

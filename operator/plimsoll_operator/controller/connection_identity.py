@@ -38,14 +38,16 @@ class ConnectionIdentity:
         return self.broker_epoch is not None or self.reads_metadata
 
     def is_known(self, cluster_id: UUID, broker_id: BrokerId | None) -> None:
-        """Note that the connection's certificate names this cluster and broker. Requests for any
-        other are refused."""
+        """Bind the connection to the cluster and broker that its certificate names: requests for
+        any other are refused. With `broker_id` None, the first request that names a broker binds
+        it."""
         self.cluster_id, self.broker_id = cluster_id, broker_id
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
         """Return None if the request may be passed on, else its refusal. The first request that
-        names a broker binds the connection to it. A forwarded client request names no broker, and
-        counts as one of the connection's broker."""
+        names a broker binds the connection to that broker and cluster; the first with the broker
+        epoch in `image` binds it to that epoch. Requests of any other broker or epoch are refused.
+        A forwarded client request names no broker, and counts as one of the connection's broker."""
         broker_id: BrokerId | None = getattr(request, "broker_id", None)
         epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
         if broker_id is None:
@@ -69,8 +71,9 @@ class ConnectionIdentity:
         self.broker_epoch = broker_epoch
 
     def hear_stream(self, fetch: FetchMetadata, image: ClusterImage) -> Refused | None:
-        """Return None if the connection may read the metadata stream, else the refusal: only
-        registered brokers may."""
+        """Bind the connection to the broker of `fetch` if it has none, set `reads_metadata` and
+        return None. Return a refusal instead, without setting it, if the connection is another
+        broker's, or if the broker is not registered in `image`."""
         if self.broker_id is None:
             self.cluster_id, self.broker_id = fetch.cluster_id, fetch.broker_id
         if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):
@@ -136,8 +139,9 @@ class Strangers:
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:
-        """Record that the connection's incomplete request has `size` bytes. Return False if the
-        incomplete requests of all connections in the set exceed `STRANGERS_BYTES_MAX` together."""
+        """Record that the incomplete request of `connection` has `size` bytes, if the set contains
+        the connection. Return False if the incomplete requests of all connections in the set exceed
+        `STRANGERS_BYTES_MAX` together."""
         if connection in self._held:
             self._held[connection] = size
         return sum(self._held.values()) <= STRANGERS_BYTES_MAX

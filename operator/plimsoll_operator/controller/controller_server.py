@@ -55,8 +55,9 @@ logger = logging.getLogger("plimsoll.controller_server")
 
 CONNECTIONS_MAX = 2_000
 IN_FLIGHT_MAX = 256
-"""Maximum requests in flight on one connection. Beyond it nothing is read from the connection,
-heartbeats included. A broker that keeps its own limits never reaches it."""
+"""Maximum unanswered requests of one connection. At that number the server stops reading from the
+connection, heartbeats included, until fewer than half remain. A broker that keeps its own limits
+never reaches it."""
 FIRST_FRAME_MS_MAX = 10_000
 SHOWN_MS_MAX = 3_000
 """How long a client's request waits for the heartbeat that identifies its connection, in
@@ -67,8 +68,9 @@ WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 
 
 def command_reply(controller: Controller | None, answer: Answer) -> CommandReply:
-    """Return the reply that carries `answer`, with the controller's epoch and settings.
-    `controller` is None if this process does not run the controller of the broker's cluster."""
+    """Return the reply that carries `answer`, with the controller's epoch, its end of the metadata
+    log and its settings. If `controller` is None (this process runs none for the broker's cluster),
+    the epoch is 0 and the rest is left out."""
     if controller is None:
         return CommandReply(controller_epoch=ControllerEpoch(0), answer=answer)
     return CommandReply(
@@ -91,7 +93,7 @@ def _topic_defaults(settings: Settings) -> TopicDefaults:
 
 
 ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
-"""Kinds of requests of which a broker may have only one waiting; a second one closes its
+"""Kinds of requests of which one connection may have only one unanswered; a second one closes the
 connection."""
 
 
@@ -169,15 +171,18 @@ class ControllerServer:
         evidence: Evidence | None = None,
         enrich: Enrich | None = None,
     ) -> None:
-        """Pass requests for this controller's cluster to it from now on. `evidence` reads a
-        broker's pod, `enrich` completes registrations."""
+        """Pass requests for this controller's cluster to it from now on. `evidence`: reads a
+        broker's pod for a proof of death; None: only the refused port is proof. `enrich`: completes
+        registrations; None: they are decided as received."""
         sessions = BrokerSessions(controller, evidence, enrich)
         if self.inside is not None:
             self.inside.committed[controller.cluster_id] = lambda: controller.image.inside
         self._controllers[controller.cluster_id] = (controller, sessions)
 
     async def remove(self, cluster_id: UUID) -> None:
-        """Stop serving the cluster. Its brokers are answered NOT_CONTROLLER from now on."""
+        """Stop serving the cluster, and cancel the probes of its brokers. Open connections stay;
+        their requests are answered NOT_CONTROLLER from now on. Does nothing for an unknown
+        cluster."""
         found = self._controllers.pop(cluster_id, None)
         if self.inside is not None:
             self.inside.forget(cluster_id)
@@ -247,8 +252,9 @@ class ServerConnection(asyncio.Protocol):
         self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
-        """Close the connection if it has not named a registered broker within its time. If a
-        request of it still waits for its commit, check again later instead. Called by a timer."""
+        """Close the connection if it has sent no complete request within `FIRST_FRAME_MS_MAX`, or
+        is not identified as a registered broker's after `STRANGER_MS_MAX` and no request of it is
+        in progress. Otherwise run again `FIRST_FRAME_MS_MAX` later. Called by a timer."""
         if self._silent:
             self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
@@ -385,8 +391,8 @@ class ServerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """Submit a registration once `found`, the result of the enrich hook, is ready. A refusal is
-        sent instead.
+        """Await `found`, the result of the enrich hook. Submit the completed registration and send
+        its answer, or send the hook's refusal.
 
         The broker sends nothing else meanwhile. The loss of the connection cancels this, so a
         broker process that has ended never registers late.

@@ -102,8 +102,9 @@ class ControllerStats:
         self.take_over_ms = elapsed_ms
 
     def backlog(self, applied: int, heard_ms: int) -> Backlog:
-        """Return the records that were committed but not applied by a broker, at its heartbeat at
-        time `heard_ms`. `applied` is the metadata offset that it had reached."""
+        """Return the committed records that a broker had not applied at its heartbeat at `heard_ms`
+        (controller's clock), and their age; zeros if there are none. `applied`: the metadata offset
+        up to which, exclusive, the broker had applied all records."""
         recent = list(self._recent)
         there = bisect_right(recent, heard_ms, key=lambda commit: commit.at_ms)
         if there == 0 or recent[there - 1].end <= applied:

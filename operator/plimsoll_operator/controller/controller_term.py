@@ -235,12 +235,15 @@ class Controller:
     # --- requests -----------------------------------------------------------------------------
 
     async def request(self, request: Request) -> Answer:
-        """Decide a request now, and return the answer once it is committed."""
+        """Decide a request as `submit` does, and wait for its answer."""
         return await self.submit(request)
 
     def submit(self, request: Request) -> asyncio.Future[Answer]:
-        """Decide a request now. The future returns the answer once everything queued up to the
-        decision is committed, or a refusal if this is not the active controller."""
+        """Decide a request at once and queue its records. The future returns the answer once
+        everything queued up to the decision is committed. It returns a refusal if this is not the
+        active controller, if the term ends first, or if the request reports metadata that
+        contradicts this log, which ends the term. Raises `DecisionFailed` after a bug, which ends
+        the term too."""
         if not self._active:
             self._claims.hear_between_terms(request)
             return answered(self.stalled or not_controller("This is not the active controller."))
@@ -282,7 +285,8 @@ class Controller:
 
     def _decided(self, request: Request) -> tuple[asyncio.Future[Answer], Request | None] | None:
         """Decide a request and queue its records. Return (future of the answer, follow-up request
-        or None). Return None if the decision hands over, which ends the term. Raise
+        or None). Return None if the decision is to hand over to another controller, which ends the
+        term; while this process is starved of processor time it decides by itself instead. Raises
         `DecisionFailed` after a bug, which ends the term too."""
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
@@ -300,8 +304,8 @@ class Controller:
         unsee(self.soft, self.image, records, self._clock.now_ms())
 
     def _consistent(self, request: Request) -> bool:
-        """Return True if the metadata offset that a broker reports in this request can come from
-        this log. Otherwise end the term and return False."""
+        """Return True if the request reports no metadata position of a broker, or one that can come
+        from this log. Otherwise end the term and return False."""
         claim = self._claims.hear(request, self.tail, self.epoch)
         if claim is None:
             return True
@@ -323,8 +327,10 @@ class Controller:
         return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
-        """Return the metadata after `fetch.offset`, or a refusal. Without new metadata, wait for it
-        as long as the request allows."""
+        """Return the metadata batches from offset `fetch.offset` on, or a snapshot of the image if
+        the oldest of them are no longer kept. Without new metadata wait as long as the request
+        allows, then return an update without batches. Return a refusal if this is not the active
+        controller, or the broker's position contradicts this log."""
         if not self._active:
             return self.stalled or not_controller("This is not the active controller.")
         return await update_for(fetch, self)
@@ -332,7 +338,9 @@ class Controller:
     # --- the life of a controller -------------------------------------------------------------
 
     async def run(self) -> Outcome:
-        """Take over and serve. Return the reason why that ended. May be called again afterwards."""
+        """Take over and serve, and take over again, after a growing pause, if the metadata log
+        fails for now. Return the reason once the controller was stopped, was deposed, handed over,
+        or cannot use the log. Raises a bug. May be called again afterwards."""
         self.outcome = None
         try:
             self.outcome = await self._run()

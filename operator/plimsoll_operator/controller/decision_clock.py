@@ -32,9 +32,9 @@ def _monotonic_ms() -> int:
 
 
 async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
-    """Call `tick` every `interval_ms` until cancelled, with the delay of the call in milliseconds.
-    Before each call the event loop runs a few turns, so that heartbeats that wait in the sockets
-    are read before a broker counts as silent."""
+    """Call `tick` `interval_ms` milliseconds after its last call, until cancelled, with the delay
+    of the call in milliseconds. Before each call the event loop runs a few turns, so that
+    heartbeats that wait in the sockets are read before a broker counts as silent."""
     due_ms = clock.now_ms() + interval_ms
     while True:
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)

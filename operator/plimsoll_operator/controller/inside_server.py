@@ -75,9 +75,9 @@ class InsideServer:
             self._handshakes.close()
 
     def refuses_now(self, cluster_id: UUID, peer: Peer | None) -> str:
-        """Return the reason why requests of this connection must not be answered any more, "" if
-        they may be. `peer`: the identity in the connection's certificate, None for plaintext. A
-        refusal is counted and reported."""
+        """Return the reason why requests of this connection must not be answered any more. Return
+        "" if they may be, or if this process does not lead the cluster. `peer`: the identity in the
+        connection's certificate, None for plaintext. A refusal is counted and reported."""
         committed = self.committed.get(cluster_id)
         if committed is None:
             return ""  # not led here: the answer is NotController
@@ -97,7 +97,8 @@ class InsideServer:
 
     def _asked_for(self, name: str | None) -> Any:
         """Return the TLS context that shows the certificate of the cluster which a broker names
-        (SNI). Return None if this process does not lead it."""
+        (SNI). Return None if it names no cluster, or one for which this process has no
+        certificate."""
         cluster_id = cluster_asked_for(name)
         shown = None if cluster_id is None else self._shown.get(cluster_id)
         return None if shown is None else shown.server

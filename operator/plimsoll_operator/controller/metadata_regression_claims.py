@@ -37,7 +37,8 @@ class _Claim:
 
 class Claims:
     """Claims of one cluster's brokers to hold metadata that the log lacks. One object serves all
-    terms of a controller."""
+    terms of a controller. `claim_ms`: milliseconds after which a claim that is not repeated counts
+    as old; `listen_ms`: how long `settle` waits for the repetition of old claims."""
 
     def __init__(self, clock: Clock, *, claim_ms: int, listen_ms: int) -> None:
         self._clock = clock
@@ -56,9 +57,11 @@ class Claims:
     def hear(
         self, request: Request, tail: MetadataTail, epoch: ControllerEpoch
     ) -> LogPosition | None:
-        """Return the metadata position that a broker reports in this request if it contradicts the
-        log; the caller then ends the term. Return None if the request reports no position, one that
-        fits the log, or a forged one. `tail` and `epoch`: of this controller's log."""
+        """Compare the metadata position that a broker reports in this request with the log. If it
+        contradicts the log, store it as the broker's claim and return it; the caller then ends the
+        term. Return None if the request reports no position, a forged one, or one that fits the
+        log, which also withdraws the broker's claim. `tail` and `epoch`: of this controller's
+        log."""
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return None
         position = request.position
@@ -83,8 +86,9 @@ class Claims:
         return position
 
     def hear_between_terms(self, request: Request) -> None:
-        """Note the position that a broker reports while no term runs and `settle` waits for
-        reports. Other requests are ignored."""
+        """While `settle` waits for reports, compare the position that a broker reports in this
+        request with the log: store one that contradicts it as a claim, and withdraw the broker's
+        claim for one that fits. Requests without a position, or at another time, are ignored."""
         if self._log is None or not isinstance(request, RegisterBroker | Heartbeat):
             return
         position = request.position
@@ -100,8 +104,8 @@ class Claims:
 
     async def settle(self, tail: MetadataTail) -> str | None:
         """Return a sentence that says why nothing may be committed to the log with this tail, or
-        None if no claim contradicts it. If all such claims are old, wait for their repetition, and
-        drop those that are not repeated."""
+        None if no claim contradicts it. If all contradicting claims are older than `claim_ms`, wait
+        up to `listen_ms` for their repetition first, and drop those that are not repeated."""
         asked_at_ms = self._clock.now_ms()
         against = self._against(tail)
         if all(claim.said_at_ms + self._claim_ms < asked_at_ms for claim in against.values()):

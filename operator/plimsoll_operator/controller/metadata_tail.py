@@ -48,8 +48,9 @@ _BY_TERM = {
 
 
 class MetadataTail:
-    """The newest committed batches, in order without gaps. They cover the offsets from `start` to
-    `end`. `terms` are the controller terms of the whole log."""
+    """The newest committed batches, in order without gaps. They cover the offsets from `start` up
+    to `end`, exclusive. `nonce`: that of the batch before `start`, None if there is none. `terms`:
+    the controller terms of the whole log."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class MetadataTail:
     ) -> Standing:
         """Compare a broker's position in the metadata log with this log. The broker has applied
         `offset` records; the last of them came from the batch with this `nonce`, in the controller
-        term `term_id`."""
+        term `term_id`. With `nonce` None, every offset from `start` to `end` counts as within."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:
@@ -98,8 +99,9 @@ class MetadataTail:
         return Standing.DIFFERENT
 
     def read(self, offset: MetadataOffset) -> tuple[MetadataBatchCopy, ...]:
-        """Return the batches from `offset` on, up to `UPDATE_BYTES_MAX` but at least one. Return ()
-        if `offset` is the end."""
+        """Return the batches that begin at `offset` or later, in order: as many as have
+        `UPDATE_BYTES_MAX` bytes together, but at least one. Return () if `offset` is the end.
+        `offset` must not be outside `start` and `end`."""
         assert self.start <= offset <= self.end
         found: deque[MetadataBatchCopy] = deque()
         for batch in reversed(self._batches):
@@ -116,7 +118,8 @@ class MetadataTail:
         return tuple(chosen)
 
     async def wait_beyond(self, offset: MetadataOffset, timeout_ms: int) -> None:
-        """Wait until the log has a record at `offset`, at most `timeout_ms`."""
+        """Wait until the log has a record at `offset`, at most `timeout_ms` milliseconds; return in
+        either case."""
         if self.end > offset:
             return
         await set_within(self._grown, timeout_ms / 1000)

@@ -56,8 +56,9 @@ class Snapshotter:
                 await self.take()
 
     async def mend(self) -> tuple[str, ...]:
-        """Recreate objects of the log that were deleted, after a snapshot that covers their
-        content. Return the names of the missing objects, empty if there are none."""
+        """Look for deleted objects of the metadata log. If any is missing, take a snapshot that
+        covers their content, then create them again. Return the names of the missing objects, () if
+        there are none. If the term ends before the snapshot is committed, they stay missing."""
         lost = await self.lost()
         if lost and await self.take("LogMended"):
             await self._log.mend()
@@ -68,8 +69,9 @@ class Snapshotter:
         return await self._log.lost()
 
     async def take(self, cause: str = "LogGrew") -> bool:
-        """Write a snapshot, commit `SnapshotTaken`, and release the part of the log that it covers.
-        Runs one at a time. Return False if the term ended before the commit."""
+        """Write a snapshot, commit `SnapshotTaken` with this `cause`, release the part of the log
+        that it covers, and return True. Runs one at a time. Return False, and release nothing, if
+        the term ended before the commit."""
         async with self._turn:
             return await self._take(cause)
 

@@ -43,7 +43,8 @@ class SegmentStore(Protocol):
         `over` names, or raise `ArchiveConflict`. Return the stored segment's description."""
 
     async def delete(self, stored: Stored) -> None:
-        """Delete a segment. Do nothing if it is deleted already."""
+        """Delete the segment that `stored` describes, whatever its version. Do nothing if it is
+        deleted already."""
 
 
 @dataclass(slots=True)
@@ -56,7 +57,8 @@ class _Newest:
 
 class Archive:
     """Appends rows to the newest segment of a store, and deletes the oldest segments. Call `open`
-    first, and again after any exception."""
+    first, and again after any exception: it reads the segments, and writes nothing. If the newest
+    one is unreadable, the next rows begin a new segment."""
 
     def __init__(self, store: SegmentStore, cluster_id: str, budget: Budget) -> None:
         self._store = store
@@ -67,8 +69,9 @@ class Archive:
 
     @property
     def end_offset(self) -> int:
-        """Return the metadata offset at which the archive ends: rows of all records below it are
-        stored, unless they are too old. Return 0 for an empty archive."""
+        """Return the metadata offset at which the archive ends, exclusive: rows of all records
+        below it are stored, unless they were deleted as too old or for size. Return 0 for an empty
+        archive."""
         return max((one.header.end_offset for one in self._stored), default=0)
 
     async def open(self) -> None:
@@ -84,9 +87,10 @@ class Archive:
             self._newest = _Newest(stored, text)
 
     async def add(self, text: bytes, rows: int, end_offset: int, now_ms: int) -> None:
-        """Append rows: `text` holds one encoded row a line, `rows` is their number. Afterwards the
-        archive ends at the metadata offset `end_offset`. Raises what `SegmentStore.write`
-        raises."""
+        """Append rows to the newest segment, or to a new one if that is full or unreadable. `text`
+        holds one encoded row a line, `rows` is their number, `now_ms` the wall clock. Afterwards
+        the archive ends at the metadata offset `end_offset`, exclusive. Raises what
+        `SegmentStore.write` raises."""
         newest = self._newest
         if newest is not None and newest.stored.size < segments.SEGMENT_BYTES:
             over, before = newest.stored, newest.text
@@ -114,8 +118,9 @@ class Archive:
         )
 
     async def drop_excess(self, now_ms: int) -> int:
-        """Delete the oldest segments, until the rest fits the budget of age and size. Return how
-        many were deleted."""
+        """Delete the oldest segments until the rest fits the budget of age and size; the newest
+        always stays. Return how many were deleted. `now_ms` is the wall clock. Raises
+        ArchiveUnavailable."""
         gone = segments.excess(self._stored, self._budget, now_ms)
         for one in gone:
             await self._store.delete(one)

@@ -58,8 +58,9 @@ class CommitImages(NamedTuple):
 
 
 class Why(NamedTuple):
-    """The reason for a change of a partition: a word that the metrics use as a label, and
-    `planned`, True if a committed grant, drain or move covers the change."""
+    """The reason for a change of a partition. `word`: one that the metrics use as a label;
+    `planned`: True if a committed grant, drain or move covers every broker that the change
+    removed."""
 
     word: str
     planned: bool
@@ -70,7 +71,8 @@ def why(
 ) -> Why:
     """Return why `partition` changed. `cause` is the record's text, `gone` are the brokers that
     left the ISR or lost the leadership, `partition` is the state before the change (None for a new
-    one). The cause that covers a broker, such as a granted restart, wins over the record's text."""
+    one). If a committed cause, such as a granted restart, covers every broker in `gone`, it is the
+    reason; otherwise the reason is the record's text, and the change is not planned."""
     told = word_of(cause)
     if partition is None or elected_anew(cause) is not None:
         return Why(told, planned=False)
@@ -133,8 +135,9 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
     asked: str = ""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Return True if the row is about this partition of the topic. A row of kind "unknown" is
-        about every partition."""
+        """Return True if the row is about this partition of the topic. A row of kind "removed" is
+        about every partition of its topic, one of kind "unknown" about every partition of the
+        cluster."""
         if self.kind == "unknown":
             return True
         ours = any(first <= partition <= last for first, last in self.ranges)
@@ -155,8 +158,8 @@ def relevant(records: Iterable[Record]) -> bool:
 def changes(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record], ms: int
 ) -> Iterator[ChangeRow]:
-    """Yield the rows of one commit of `records`, which turned the image `old` into `new` at the
-    wall-clock time `ms`."""
+    """Yield the rows of one commit of `records`, in their order. The commit turned the image `old`
+    into `new` at the wall-clock time `ms` (milliseconds since 1970)."""
     records = tuple(records)
     walk = _Walk(old, new, ms)
     walk.commit = records
@@ -295,7 +298,8 @@ class _Walk:
         lost: tuple[BrokerId, ...],
     ) -> str:
         """Return the object, client, broker or rule that asked for the change, "" if the log does
-        not say. `had` is the state before it; `lost` are the brokers that left the ISR."""
+        not say. `had` is the partition's state before the change; `lost` are the brokers that left
+        the ISR."""
         cause = unclean_recovery.how_elected(record.cause)
         if cause in (target_choice.DECLARED, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)

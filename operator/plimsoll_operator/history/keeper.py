@@ -58,9 +58,9 @@ class _WaitingRow(NamedTuple):
 
 
 class HistoryKeeper:
-    """Keeps the history of one cluster: takes each commit, makes rows of it and stores them in the
+    """Keeps the history of one cluster: queues each commit, makes rows of it and stores them in the
     archive. Call `begin` with each term, then run `run` as a task of the term; the controller calls
-    `opened`, `committed` and `settle`."""
+    `opened`, `committed` and `settle`. `now_ms`: the wall clock."""
 
     def __init__(self, archive: Archive, cluster_id: UUID, now_ms: Callable[[], int]) -> None:
         self._archive = archive
@@ -73,7 +73,8 @@ class HistoryKeeper:
         self.begin()
 
     def begin(self) -> None:
-        """Drop all state of the previous term. The next term reads the log again."""
+        """Drop all state of the previous term, with commits and rows that are not stored: the next
+        term makes them again from the metadata log."""
         # The metadata log as the term opened it; None once its rows are made.
         self._opened: OpenedLog | None = None
         # Commits that are not converted into rows yet.
@@ -102,8 +103,8 @@ class HistoryKeeper:
     # --- on the commit path ---------------------------------------------------------------------
 
     def opened(self, log: OpenedLog) -> None:
-        """Receive the metadata log as it was read before the term's first commit. `run` then makes
-        rows of the part that the archive lacks."""
+        """Store a reference to the metadata log as it was read before the term's first commit.
+        `run` then makes rows of the part that the archive lacks."""
         self._opened = log
         self._committed = log.tip.next_offset
         # The archive may lack the log's end until it has been read.
@@ -111,8 +112,8 @@ class HistoryKeeper:
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         """Queue a commit of `records` if it changes leaders, ISRs or replicas. The conversion into
-        rows is left to `run`, because the commit path waits for this call. Drops the oldest queued
-        commit if too many wait."""
+        rows is left to `run`, because the commit path waits for this call. If more than
+        `COMMITS_MAX` wait, the oldest is dropped, and a row of kind "unknown" will show the gap."""
         self._committed = new.next_offset
         if not relevant(records):
             return
@@ -129,8 +130,9 @@ class HistoryKeeper:
     # --- beside it ------------------------------------------------------------------------------
 
     async def settle(self) -> bool:
-        """Wait until everything committed by now is stored in the archive. Return False if that
-        takes longer than `SETTLE_S`."""
+        """Have `run` store everything committed by now in the archive at once, and return True when
+        it is stored. Return False if that takes longer than `SETTLE_S`; it may still be stored
+        later."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settling.append(stored)
         self._wanted.set()
@@ -191,8 +193,9 @@ class HistoryKeeper:
             )
 
     async def _store(self, *, forced: bool) -> None:
-        """Write the waiting rows to the archive, in the order of the log. `forced`: if no row
-        waits, write nevertheless, to store the offset up to which the archive is complete."""
+        """Write the waiting rows to the archive, in the order of the log, and remove them from the
+        queue. `forced`: if no row waits, write nevertheless, to store the offset up to which the
+        archive is complete. Raises the errors of `Archive.add`."""
         self._drop_stored()
         while self._lines or (forced and self._end > self._archive.end_offset):
             text, count = [], 0
@@ -208,7 +211,7 @@ class HistoryKeeper:
                 self._waiting_bytes -= len(self._lines.popleft().text)
 
     def _drop_stored(self) -> None:
-        """Drop waiting rows below the archive's end: another process has stored them."""
+        """Drop waiting rows of records below the archive's end: the archive already has them."""
         while self._lines and self._lines[0].offset < self._archive.end_offset:
             self._waiting_bytes -= len(self._lines.popleft().text)
 
@@ -254,8 +257,9 @@ class HistoryKeeper:
 
 
 async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterator[ChangeRow]:
-    """Yield the rows of a metadata log from offset `since` on. If the log begins later than that, a
-    row of kind "unknown" comes first. Lets other tasks of the event loop run after each batch."""
+    """Yield the rows of a metadata log for records from offset `since` on, in order. If the log
+    begins later than that, a row of kind "unknown" comes first. Other tasks of the event loop run
+    after each batch. Raises the errors of `commit_queue.first_image`."""
     image = first_image(log, cluster_id)
     if image.next_offset > since:
         why = "no history was kept yet" if since == 0 else "it was not archived in time"

@@ -28,8 +28,8 @@ _decoder = msgspec.json.Decoder(ChangeRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much history an archive keeps: that of the last `days` days, but at most `bytes_max`
-    compressed bytes."""
+    """How much history an archive keeps: segments written to in the last `days` days, but at most
+    `bytes_max` compressed bytes."""
 
     days: int = 30
     bytes_max: int = 4 * 1024 * 1024
@@ -37,8 +37,8 @@ class Budget:
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Description of a segment. It covers the metadata log from `first_offset`, where the segment
-    before it ends, up to `end_offset`. `first_ms` and `last_ms` are the times of its first and last
-    write, in milliseconds since 1970. `rows` is the number of its rows."""
+    before it ends, up to `end_offset`, exclusive. `first_ms` and `last_ms` are the times of its
+    first and last write, in milliseconds since 1970. `rows` is the number of its rows."""
 
     cluster_id: str
     sequence: int
@@ -50,8 +50,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def unreadable(name: str) -> Header | None:
-    """Return a placeholder header for an unreadable segment, with the number from its `name`, so
-    that no new segment gets that number. Return None if the name is not a segment's."""
+    """Return a placeholder header for an unreadable segment: the number from `name`, an empty
+    cluster id, and zeros. With it no new segment gets that number. Return None if the name is not a
+    segment's."""
     number = name.removesuffix(".zlib").rpartition("-")[2]
     if not number.isdecimal():
         return None

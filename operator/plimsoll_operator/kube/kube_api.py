@@ -142,8 +142,8 @@ class KubeApi:
         return (await self._call(request))[0]
 
     async def document(self, path: str) -> Object:
-        """Return a JSON document that is not an object of a kind, such as the OpenID
-        configuration."""
+        """Return the JSON document at a URL path that is not of an object of a kind, such as the
+        OpenID configuration."""
         request = HttpRequest(method="GET", path=path, accept=ANY_JSON)
         return (await self._call(request))[0]
 
@@ -156,8 +156,9 @@ class KubeApi:
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
-        """Return all objects of a kind that the selectors match, in one namespace (None: in all).
-        It is a quorum read of one consistent snapshot, fetched in pages."""
+        """Return all objects of a kind that the selectors match (None: every object), in one
+        namespace (None: in all). It is a quorum read of one consistent snapshot, fetched in pages.
+        `metadata_only`: the objects have nothing but their metadata."""
         accept = METADATA_LIST if metadata_only else JSON
         items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
@@ -200,9 +201,9 @@ class KubeApi:
         *,
         metadata_only: bool = False,
     ) -> AsyncGenerator[Object, None]:
-        """Yield the watch events after the resourceVersion `version`, for at most `WATCH_SECONDS`.
-        Close the generator to end it earlier. Raises `Unavailable` if no byte arrives for
-        `WATCH_SILENCE_SECONDS`."""
+        """Yield the watch events after the resourceVersion `version`, bookmarks and a final ERROR
+        event included, for at most `WATCH_SECONDS`; then return. Close the generator to end it
+        earlier. Raises `Unavailable` if no byte arrives for `WATCH_SILENCE_SECONDS`."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         if selector is not None:
             params["labelSelector"] = selector
@@ -218,8 +219,9 @@ class KubeApi:
                 yield decoded(line, request)
 
     async def apply(self, kind: Kind, manifest: Object) -> Object:
-        """Apply the manifest server-side, and take its fields over from other managers. Fields that
-        it does not state stay, unless an earlier apply stated them. Return the stored object."""
+        """Apply the manifest server-side, and take its fields over from other managers; create the
+        object if it does not exist. Fields that the manifest does not state stay, unless this
+        operator's last apply stated them: those are removed. Return the stored object."""
         meta = manifest["metadata"]
         return await self._write(
             HttpRequest(
@@ -269,8 +271,8 @@ class KubeApi:
         )
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """Apply an RFC 7386 merge patch and return the stored object. Raises `Conflict` if the
-        patch states another resourceVersion than the object has."""
+        """Apply an RFC 7386 merge patch to an existing object and return the stored object. Raises
+        `Conflict` if the patch states another resourceVersion than the object has."""
         return await self._write(
             HttpRequest(
                 method="PATCH",

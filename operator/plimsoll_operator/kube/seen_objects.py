@@ -90,8 +90,9 @@ class ObjectShelf(Generic[R]):
         self._choices: dict[Key, dict[str, Any]] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
-        """Cache the newest version of an object. Return the version that reconcilers shall use,
-        whole or in part; None if no part can be decoded."""
+        """Cache the newest version of an object. Return the version that reconcilers shall use: the
+        newest; if it cannot be decoded, the last readable one with the newest metadata, or else the
+        readable part of a LogCluster or Topic; None if there is none of these."""
         try:
             found = from_object(body, self._model)
         except Unreadable as error:
@@ -155,22 +156,22 @@ class ObjectShelf(Generic[R]):
         return self._missing.get(key, frozenset())
 
     def lost(self) -> list[Unread]:
-        """Return the objects of which no part could ever be decoded. No reconciler sees them, so
-        the caller writes their status."""
+        """Return the objects that are not in the cache because no version and no part of them could
+        be decoded. No reconciler sees them, so the caller writes their status."""
         return [unread for key, unread in self._unread.items() if key not in self._found]
 
     def choices(self, key: Key) -> dict[str, Any]:
-        """Return the fields of `_CHOICES` in the object's status as it was last seen; empty if
-        there are none.
+        """Return the fields of `_CHOICES` in the object's status as it was last seen: choices of
+        the operator that the spec leaves open, and blocked actions. Empty if there are none.
 
-        A new leader must carry them over, since writing a status without them would erase them.
-        `blocked` holds the time since which each blocked action waits.
+        A new leader must copy them into its status, since writing a status without them would erase
+        them. `blocked` holds the time since which each blocked action waits.
         """
         return self._choices.get(key, {})
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
-        """Return the conditions in the object's status as last seen. They are used for their
-        transition times only."""
+        """Return the conditions in the object's status as last seen, () if none of it is cached.
+        They are used for their transition times only."""
         found = self._found.get(key)
         return found[1] if found else ()
 

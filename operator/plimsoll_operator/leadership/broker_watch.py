@@ -30,9 +30,9 @@ async def look_at_brokers(
     refresh: Callable[[Target], None],
     look: Callable[[str, Target], AbstractContextManager[None]],
 ) -> None:
-    """Read the figures of each broker in turn and mark its LogBroker for a status write, until
-    cancelled. `refresh`: marks a status of which only figures changed. `look`: a context for the
-    work on one broker, which confines bugs to it."""
+    """Read the figures (sizes, lags) of each broker in turn and mark its LogBroker for a status
+    write, until cancelled. `refresh`: marks a status of which only figures changed. `look`: a
+    context for the work on one broker, which confines bugs to it."""
     await term.controller.wait_active()
     memory = brokers_of(term)
     while True:
@@ -48,7 +48,8 @@ async def look_at_brokers(
 
 def brokers_changed(effects: TermEffects, records: Iterable[Record], now_ms: int) -> None:
     """Update LogBrokers after a commit of `records`: mark the LogBroker of each broker with a new
-    state, and reconcile all if brokers joined, left or were asked to leave."""
+    state for a status write. If brokers joined, left or were asked to leave, also queue the
+    reconciliation of all LogBrokers."""
     term, records = effects.term, tuple(records)
     memory = brokers_of(term)
     for broker_id in memory.happened(records, now_ms):

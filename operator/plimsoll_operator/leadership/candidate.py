@@ -24,9 +24,9 @@ OBJECTION_BACKOFF_S = 10.0
 ASKED_S = 2.0
 ASKED_S_MAX = 10.0
 ASKED_AGAIN_S = 0.25
-"""Timeout in seconds of the first check for objections (`ASKED_S`), and pause before the second
-check. Both double after every attempt. The first timeout is short, so that a lost answer costs
-little time."""
+"""Seconds of pause before the second check for objections; `ASKED_S` is the timeout of the first.
+The pause doubles after every check, the timeout after every check that timed out; both have a
+bound. The first timeout is short, so that a lost answer costs little time."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
@@ -60,8 +60,8 @@ class Candidate:
     def __init__(
         self, lease: Lease, leader: LeadsWithLease, objection: Objection, *, alone: bool = False
     ) -> None:
-        """Create a candidate. `alone` is True if no other process can lead, so a hand-over to
-        another operator is not waited for."""
+        """Create a candidate. `alone`: True if no other process can lead, so that this one leads
+        again at once after it handed over."""
         self._alone = alone
         self._lease = lease
         self._leader = leader
@@ -119,8 +119,8 @@ class Candidate:
 
     async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
         """Return the objection to this operator's leading as (reason, sentence), or None if there
-        is none. Repeats the check until the API server answers, and returns None if the Lease is
-        lost meanwhile."""
+        is none. Repeats the check while the API server does not answer. Returns None, too, if the
+        Lease is lost meanwhile: `holding` is then done."""
         patience_s, again_s = ASKED_S, ASKED_AGAIN_S
         while True:
             asking = asyncio.ensure_future(self._objection())

@@ -36,6 +36,7 @@ async def objection(
     authorities_in: str = "",
 ) -> Objection | None:
     """Return why the operator must not run this LogCluster as its spec stands, or None if it may.
+    Raises ApiError if the API server cannot be read.
 
     `others`: all LogClusters that the operator has seen. `authorities_in`: the operator's
     namespace, which holds the CAs; if empty, each LogCluster keeps its CAs in its own namespace.
@@ -77,8 +78,9 @@ def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
 
 
 async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> str:
-    """Return the owner of the CA Secrets that are stored under this cluster's id in `namespace`,
-    the operator's. Return "" if there are none or this LogCluster owns them."""
+    """Return words that name the owner of the CA Secrets which are stored under this cluster's id
+    in `namespace`, the operator's. Return "" if there are no such Secrets, if this LogCluster owns
+    them, or if `namespace` is empty or the LogCluster's own."""
     if namespace in ("", cluster.key[0]):
         return ""  # a user with write access there has them anyway
     wanted = cluster_id(cluster)

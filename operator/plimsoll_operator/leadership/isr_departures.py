@@ -78,7 +78,8 @@ class _StoppedBroker:
 
 class IsrDepartures:
     """Counts the replicas that leave ISRs in the operator's metrics. `run` is a task of the term.
-    At most one check of the pod per broker waits."""
+    At most one check of the pod per broker waits. With `look` None no pod is read, and every
+    departure is counted at once with the cause in the records."""
 
     def __init__(self, key: Key, counters: CommitCounters, look: PodLook | None) -> None:
         self._key = key

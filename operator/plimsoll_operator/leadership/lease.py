@@ -76,16 +76,16 @@ class LeasePace:
 
     def inherit(self, now_ms: int, lasts_ms: int) -> None:
         """Adopt the duration `lasts_ms` (milliseconds) that the previous holder stated in the
-        Lease. If it is longer than usual, the durations start with it, as if this process had made
-        the slow calls. A take-over keeps a new leader busy before its first call can show how slow
-        calls are."""
+        Lease. If it is longer than the base's, the durations of the next minute start with it, as
+        if this process had made the slow calls; otherwise nothing changes. A take-over keeps a new
+        leader busy before its first call can show how slow calls are."""
         lasts_ms = min(lasts_ms, self._base.lease_ms * FACTOR_MAX)
         if lasts_ms > self._base.lease_ms:
             self._late.append((now_ms, lasts_ms // CALLS_A_LEASE))
 
     def starving(self, now_ms: int) -> None:
-        """Choose the longest durations at once, because this process gets too little processor
-        time. The next call may be slower than any before."""
+        """Choose the longest durations for the next minute, because this process gets too little
+        processor time. The next call may be slower than any before."""
         self._late.append((now_ms, self._base.lease_ms * FACTOR_MAX // CALLS_A_LEASE))
 
     def timing(self, now_ms: int) -> Timing:
@@ -206,8 +206,9 @@ class Lease:
             await _pace(started_ms, min(stated.retry_ms, deadline_ms - started_ms))
 
     async def release(self) -> None:
-        """Clear the holder, so that another operator can take the Lease at once. Errors are only
-        logged, since the Lease also expires."""
+        """Clear the holder in the Lease, so that another operator can acquire it at once. Does
+        nothing if this operator does not hold it. Errors are only logged, since the Lease also
+        expires."""
         held, self._held = self._held, None
         if held is None:
             return

@@ -163,7 +163,8 @@ class LedCluster:
             await parts.server.remove(term.cluster_id)
 
     async def stop(self) -> None:
-        """End the term. Called before its brokers' connections are closed."""
+        """Stop the controller, which ends the term: `run` then returns. Called before the
+        connections of its brokers are closed."""
         await self.controller.stop()
 
     def _begin(self) -> None:
@@ -218,7 +219,8 @@ class LedCluster:
         return Target(LOG_CLUSTERS, *self.term.key)
 
     async def say(self, cause: Cause) -> None:
-        """Show at once in the LogCluster's status why this operator does not lead it."""
+        """Write `cause`, why this operator does not lead the LogCluster, into the LogCluster's
+        status at once."""
         await self._say(StallSource.LEADERSHIP, cause)
 
     async def _say(self, source: StallSource, cause: Cause) -> None:
@@ -259,7 +261,8 @@ class LedCluster:
 
     def offer(self, work: Work, after_ms: int = 0) -> None:
         """Queue `work` for an object that a watch or a resync saw, at once or after `after_ms`
-        milliseconds. The uid of a Topic or User is stored as seen."""
+        milliseconds. The uid of a Topic or User in the cache is first added to the term's
+        `seen_uids`."""
         objects = self.term.objects
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)

@@ -43,7 +43,8 @@ class ObjectFailures:
     def of_pass(self, work: Work) -> Iterator[None]:
         """Return the context in which to run a reconcile pass. Within it, a bug that concerns one
         object is recorded, and the context raises `PassFailed`. An error of the API server becomes
-        `Retry`. Any other error is raised and ends the term."""
+        `Retry`. Any other error is raised and ends the term. A pass without a bug clears the record
+        of an earlier one for the same work."""
         try:
             yield
         except Retry:
@@ -61,7 +62,8 @@ class ObjectFailures:
     @contextmanager
     def of_look(self, what: str, target: Target) -> Iterator[None]:
         """Return the context in which to run `what`, a check of one object outside the passes. A
-        bug that concerns one object is recorded and swallowed; any other bug is raised."""
+        bug that concerns one object is recorded and swallowed; any other bug is raised. A check
+        without a bug clears the record of an earlier one."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # `met` decides, and raises it
@@ -110,7 +112,8 @@ class MadeStatuses:
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
         """Record the bug and return a status that shows it, or None if the object does not exist.
-        The target is not marked, since a mark would render it again at once."""
+        Raises the bug if it concerns more than that object. The target is not marked, since a mark
+        would render it again at once."""
         self._failures.remember(_status_of(target), "Status", target, error)
         return registry.bare_draft(self._term, target, ready=None)
 

@@ -92,8 +92,9 @@ class Parts:
     pod_look: PodLook | None = None
 
     def known(self) -> dict[Key, frozenset[BrokerId]]:
-        """Return every LogCluster seen, with the ids of its brokers: those that its spec declares
-        and, if this process leads it, those in the committed image."""
+        """Return every LogCluster that the watches delivered, sorted by key, with the ids of its
+        brokers: those that its spec declares and, if this process leads it, also those in the
+        committed image."""
         found: dict[Key, frozenset[BrokerId]] = {}
         for cluster in sorted(self.objects.clusters, key=lambda cluster: cluster.key):
             led = self.leaders.get(cluster.key)

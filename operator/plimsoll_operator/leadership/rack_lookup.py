@@ -31,8 +31,8 @@ logger = logging.getLogger("plimsoll.racks")
 
 READ_SECONDS_MAX = 1.0
 REFUSED_SECONDS = 3.0
-"""Seconds for which a refusal is repeated without another look-up, since a refused broker retries
-at once and often."""
+"""Seconds for which further registrations of a refused broker's pod get the same refusal without
+another look-up, since a refused broker retries at once and often."""
 RACK_UNKNOWN = "RackUnknown"
 
 
@@ -58,9 +58,10 @@ class RackFinder:
         self._missing: dict[BrokerId, _Missing] = {}
 
     async def fill_in(self, request: RegisterBroker) -> RegisterBroker | Refused:
-        """Return the registration with the broker's rack filled in. Return it unchanged if it has a
-        rack, racks are ignored, or none was found. Return a refusal if a rack is required and was
-        not found."""
+        """Return the registration with the broker's rack filled in. Return it unchanged if it
+        states a rack, racks are ignored, none was found and none is required, or this controller is
+        not active. If a required rack was not found, return a refusal, and show it in the
+        LogCluster's status."""
         cluster = self._term.cluster
         if (
             cluster is None
@@ -81,7 +82,7 @@ class RackFinder:
 
     def review(self) -> None:
         """Forget refused brokers that are no longer members of the cluster, since they do not
-        register again."""
+        register again, and remove them from the LogCluster's status."""
         for broker_id in set(self._missing) - set(self._term.image.members):
             self._found(broker_id)
 

@@ -35,8 +35,8 @@ class StateChangeRequests:
         self._lines = StateChangeLines(now_ms)
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> None:
-        """Count and log the state changes that `records` request of brokers. `old` and `new` are
-        the images before and after them."""
+        """Count the state changes that `records` request of brokers, and log them as far as the
+        limit of lines allows. `old` and `new` are the images before and after the records."""
         found: Counter[RequestedChange] = Counter()
         for change in requested(old, new, records):
             found[RequestedChange(change.broker_id, change.kind)] += 1
