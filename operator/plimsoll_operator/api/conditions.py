@@ -21,7 +21,8 @@ more."""
 
 
 def condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:
-    """Return a condition without times; `merge` adds them."""
+    """Return a condition without times, which `merge` adds. `status` None: Unknown. A message
+    longer than `MESSAGE_LENGTH_MAX` characters is cut."""
     states: dict[bool | None, ConditionStatus] = {True: "True", False: "False", None: "Unknown"}
     return Condition(
         type=type_, status=states[status], reason=reason, message=message[:MESSAGE_LENGTH_MAX]
@@ -29,7 +30,8 @@ def condition(type_: str, status: bool | None, reason: str, message: str) -> Con
 
 
 def is_true(body: dict[str, Any], type_: str) -> bool:
-    """Return True if the object's status shows the condition as True."""
+    """Return True if the status in the object `body` shows the condition `type_` as True; False if
+    it is absent."""
     shown = (body.get("status") or {}).get("conditions") or ()
     return any(one["type"] == type_ and one["status"] == "True" for one in shown)
 
@@ -51,9 +53,9 @@ def unready(ready: Condition, stalled: Condition) -> Condition:
 def merge(
     before: Iterable[Condition], now: Iterable[Condition], generation: int, now_ms: int
 ) -> tuple[Condition, ...]:
-    """Return the conditions `now` with their times and generation filled in. A condition with the
-    same status as in `before` keeps its transition time; any other gets `now_ms` (milliseconds
-    since 1970)."""
+    """Return the conditions `now`, sorted by type, with their times and generation filled in. A
+    condition with the same status as in `before` keeps its transition time; any other gets `now_ms`
+    (milliseconds since 1970). Conditions that are only in `before` are left out."""
     known = {c.type: c for c in before}
     merged = []
     for new in sorted(now, key=lambda c: c.type):
@@ -84,5 +86,5 @@ def micro_timestamp(at_ms: int) -> str:
 
 def milliseconds(stamp: str) -> int:
     """Parse an RFC 3339 time, with or without fractions of a second. Returns milliseconds since
-    1970."""
+    1970, rounded down. Raises ValueError for any other text."""
     return int(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)

@@ -20,8 +20,9 @@ _MISSING = object()
 
 
 def fitted(status: dict[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return `status`, in its JSON form, with every value within the bounds that `model` states.
-    Return it unchanged if it satisfies them already."""
+    """Return `status`, in its JSON form, with every value within the bounds that `model` states; an
+    optional value that cannot be brought within them is left out. A status within its bounds is
+    returned unchanged."""
     found = _fit(status, _info(model))
     assert isinstance(found, dict)
     return found

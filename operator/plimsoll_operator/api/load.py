@@ -65,8 +65,9 @@ def from_object(body: Any, model: type[R]) -> R:
 def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[str]] | None:
     """Decode as much of an invalid object as can be decoded. Return the object without its
     unreadable fields, and the names of the fields of its spec from which something is missing.
-    Return None if what identifies the object or its cluster is unreadable. The caller must not
-    create or delete anything because a missing field is absent: the object states it."""
+    Return None if its metadata, or what identifies it or its cluster, is unreadable, or
+    `UNREADABLE_FIELDS_MAX` places or more are. The caller must not create or delete anything
+    because a missing field is absent: the object states it."""
     left = copy.deepcopy(body)
     missing: set[str] = set()
     for _ in range(UNREADABLE_FIELDS_MAX):
@@ -100,7 +101,9 @@ def _take_out(body: dict[str, Any], path: list[str]) -> None:
 
 
 def from_yaml(text: str) -> Iterator[Resource]:
-    """Yield every resource of the product in `text`; documents of other API groups are skipped."""
+    """Yield every resource of the product in the YAML `text`; documents of other API groups are
+    skipped. Raises Unreadable for invalid YAML, and at a resource with an unknown kind, an unknown
+    field of the spec or an invalid value."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (

@@ -71,7 +71,8 @@ class DefaultQuotas(Api, frozen=True, kw_only=True):
 
 def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
     """Convert the declared quotas of one client into the values that a broker enforces, in bytes
-    per second, percent and mutations per second."""
+    per second, percent and mutations per second. A field that is unset, or all if `declared` is
+    None, is unlimited."""
     if declared is None:
         return QuotaValues()
     produced, fetched = declared.producer_bytes_per_second, declared.consumer_bytes_per_second
@@ -85,7 +86,8 @@ def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
 
 
 def rows_of(declared: DefaultQuotas | None) -> tuple[QuotaRow, ...]:
-    """Convert a LogCluster's default quotas into the rows that the metadata log holds."""
+    """Convert a LogCluster's default quotas into the rows that the metadata log holds: one for each
+    of users, client ids and addresses that has a quota; () for None."""
     if declared is None:
         return ()
     address = declared.default_ip

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str]) -> bool:
     """Return True if objects of a namespace with these labels may use the LogCluster, by its rule
-    `allowed`. Not called for the LogCluster's own namespace."""
+    `allowed` (None: no other namespace may). Not called for the LogCluster's own namespace."""
     match (allowed.from_ if allowed else None) or "Same":
         case "All":
             return True

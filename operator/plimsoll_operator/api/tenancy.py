@@ -47,8 +47,8 @@ def needs_labels(cluster: LogCluster) -> bool:
 
 
 def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> str:
-    """Return a sentence that says why Users of the namespace are not allowed in the LogCluster, or
-    "" if they are. `labels`: the namespace's."""
+    """Return a sentence that says why Users of this User's namespace are not allowed in the
+    LogCluster, or "" if they are. `labels`: those of the namespace."""
     if not is_tenant(user) or allows(_of(cluster).allowed_namespaces, labels):
         return ""
     return (

@@ -81,7 +81,7 @@ class Budget(Api, frozen=True, kw_only=True):
 
 
 def profile_seconds(load: Load) -> int:
-    """Return how long the load takes, in seconds."""
+    """Return how long the load lasts, in seconds; for a search, how long it lasts at most."""
     wish = load.find_max_rate
     if wish is not None:
         return SEARCH_STEPS_MAX * (wish.step_seconds or STEP_SECONDS_DEFAULT)
@@ -89,5 +89,5 @@ def profile_seconds(load: Load) -> int:
 
 
 def profile_records(load: Load) -> int:
-    """Return the number of records of a profile; 0 for a search."""
+    """Return the total number of records that a profile writes; 0 for a search."""
     return sum(seconds(one.for_) * one.records_per_second for one in load.profile or ())

@@ -55,8 +55,9 @@ class PluginSession:
         await self.transport.close()
 
     async def choose(self, name: str | None) -> None:
-        """Choose and read the LogCluster `name` (None: the only one in the namespace). Raises
-        `Problem` if there is none, or several."""
+        """Choose the LogCluster `name` in the session's namespace (None: the only one there) and
+        read it. Raises `Problem` if there is none of that name, if there are several and `name` is
+        None, or if it cannot be read."""
         self._wanted = name
         await self.refresh()
 
@@ -96,8 +97,8 @@ class PluginSession:
             ) from error
 
     async def topic_objects(self) -> list[Object]:
-        """Return the Topics in this namespace with a clusterRef to the chosen LogCluster. Raises
-        `Problem`."""
+        """Return the Topics in the session's namespace with a clusterRef to the chosen LogCluster.
+        Raises `Problem` if they cannot be listed."""
         name = self.cluster.metadata.name
         found = []
         for body in await self.objects(TOPICS):

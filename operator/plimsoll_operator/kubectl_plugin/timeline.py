@@ -36,8 +36,10 @@ class Archived:
 
 
 async def read(session: PluginSession, topic: str = "", partition: int = 0) -> Archived:
-    """Return the archived changes of one partition, or of all partitions if `topic` is empty.
-    Raises `Problem` if the archive cannot be read."""
+    """Have the operator archive its latest changes, then return the archived changes of one
+    partition, or of all partitions if `topic` is empty. If no operator answers, or a segment is
+    unreadable, a note says so and the rest is returned. Raises `Problem` if the archive cannot be
+    read."""
     notes: list[str] = []
     directory = ""
     try:
@@ -118,8 +120,8 @@ class AskedPartition:
 
 def since(text: str | None, now_ms: int) -> int:
     """Return the start of the period that `--since` states, in milliseconds since 1970: `2h` and
-    `3d` count back from `now_ms`, a time such as 2026-11-24T12:00:00Z stands for itself. Return 0
-    for None or "". Raises `Problem` for any other text."""
+    `3d` count back from `now_ms`, a time such as 2026-11-24T12:00:00Z stands for itself (UTC if it
+    has no zone). Return 0 for None or "". Raises `Problem` for any other text."""
     if not text:
         return 0
     if found := _SPAN.fullmatch(text):

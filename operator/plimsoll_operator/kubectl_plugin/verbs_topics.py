@@ -193,8 +193,9 @@ def topic_object(found: Any, namespace: str, cluster: str) -> Object:
 
 
 def object_name(topic: str) -> str:
-    """Return a valid name for the Topic object of a topic: the topic's own name if possible, else
-    one that is similar."""
+    """Return a valid name for the Topic object of a topic: the topic's own name if that is valid,
+    else that name in lower case with other characters replaced by hyphens, cut to a name's
+    length."""
     plain = re.sub(r"[^a-z0-9.-]", "-", topic.lower())
     parts = [part.strip("-") for part in plain.split(".")]
     return ".".join(part for part in parts if part)[:NAME_MAX].strip("-.") or "topic"

@@ -74,8 +74,9 @@ async def begin(session: PluginSession, work: Workload | Auditing) -> str:
 
 
 async def begin_again(session: PluginSession, earlier: str) -> str:
-    """Create a Verification that judges the ledger which an earlier one kept, and return its name.
-    Raises `Problem` if that one does not exist or keeps no evidence."""
+    """Create a Verification that judges the ledger which the Verification `earlier` kept, and
+    return the new one's name. Raises `Problem` if `earlier` does not exist or keeps no evidence, or
+    if the API server refuses the new one."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, earlier)
     except ApiError as error:
@@ -156,9 +157,9 @@ def _missing(session: PluginSession, topic: str) -> str:
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
-    """Delete a Verification that cannot start, so that later Verifications of its topic need not
-    wait for it. Return a sentence about the result. Return None if the object has changed since
-    `body` was read: it may have started."""
+    """Delete the Verification `body`, which cannot start, so that later Verifications of its topic
+    need not wait for it. Return a sentence about the result, a failure included. Return None, and
+    delete nothing, if the object has changed since `body` was read: it may have started."""
     meta = body["metadata"]
     name, uid, version = meta["name"], meta["uid"], meta["resourceVersion"]
     try:
@@ -177,8 +178,9 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
-    """Show the phase and the counts of a Verification. If it cannot start, delete it. The exit code
-    is 0 while it runs and after the verdict Passed, else 1."""
+    """Show the phase and the counts of a Verification, and delete it if it can never start with its
+    spec. The exit code is 0 while it runs and after the verdict Passed, else 1. Raises `Problem` if
+    the Verification cannot be read."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:

@@ -102,7 +102,8 @@ class BrokerProcess:
 
     @property
     def last_words(self) -> str:
-        """Return the last line of the broker's log, which says why it exited."""
+        """Return the last line of the broker's log, which says why the process exited; "no output"
+        if the log is empty or absent."""
         path = self._layout.broker_log(self.broker_id)
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return lines[-1] if lines else "no output"
@@ -136,9 +137,9 @@ class BrokerProcess:
             self.restarts += 1
 
     def _is_final(self, code: int) -> bool:
-        """Return True if a process that exited with `code` would fail again if it were restarted:
-        because of a bad configuration, another broker's volume, or a port that stays in use. If the
-        port is the reason, log that."""
+        """Return True if a process that exited with `code` must not be restarted: its code is in
+        `FINAL_CODES`, or this is the last of `TAKEN_STARTS_MAX` consecutive exits that found a port
+        in use. Each call counts one exit; the port as the reason is logged."""
         taken = self._port_taken() if code > 0 else ""
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:
@@ -174,7 +175,8 @@ class BrokerProcess:
             self._process, self.pid = None, None
 
     async def stop(self, grace_ms: int = STOP_MS_MAX) -> None:
-        """Send SIGTERM and wait for the process to exit. Kill it after `grace_ms`."""
+        """Send SIGTERM to the process, if it runs, and wait for it to exit; it is not restarted.
+        Kill it after `grace_ms` milliseconds."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -370,8 +372,9 @@ class BrokerPods:
     async def _run(
         self, pod: Object, process: BrokerProcess, before: list[asyncio.Task[None]]
     ) -> None:
-        """Run a pod's broker until it is stopped. `before`: the tasks of earlier pods of the same
-        broker; wait for them first, since two processes must not share a data directory."""
+        """Write the broker's configuration file once the pod's ConfigMap exists, and run the broker
+        until it is stopped. `before`: the tasks of earlier pods of the same broker; they must end
+        first, since two processes must not share a data directory."""
         if before:
             await asyncio.wait(before)
         while (config := self._config(pod)) is None:
@@ -411,9 +414,10 @@ class BrokerPods:
             await asyncio.sleep(MOUNT_S)
 
     async def _pause_forever(self, pod: Object, running: _Running) -> None:
-        """Stop the broker's process while the pod's annotation says so, and let it run again
-        afterwards, or before it is to end. A process that is paused when this one ends is killed by
-        the kernel like any other."""
+        """Suspend the broker's process (SIGSTOP) until the time that the pod's annotation
+        `PAUSED_UNTIL` states, or until it is to be stopped; then continue it. Runs until the pod
+        has ended. A suspended process is killed by the kernel, like any other, when this process
+        ends."""
         meta, paused = pod["metadata"], 0
         while not running.task.done():
             stored = found(self.server, resources.PODS, meta["namespace"], meta["name"])
@@ -485,7 +489,7 @@ def _annotations(pod: Object) -> dict[str, str]:
 
 
 def _is_ahead(stamp: str) -> bool:
-    """Return True if the stamp is a time that has not come yet."""
+    """Return True if the timestamp `stamp` is later than now. Return False if it is malformed."""
     try:
         return milliseconds(stamp) > time.time() * 1000
     except ValueError:
@@ -493,7 +497,7 @@ def _is_ahead(stamp: str) -> bool:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process that may have ended; 0: to none."""
+    """Send a signal to the process `pid`, which may have ended. Does nothing for `pid` 0."""
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

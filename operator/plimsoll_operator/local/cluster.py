@@ -215,8 +215,8 @@ class LocalCluster:
         return planned
 
     def _ports(self, broker_id: int) -> Ports:
-        """Return a broker's ports. Those of a broker that joins later are picked at the first
-        call."""
+        """Return a broker's ports. Those of a broker that joined after the start are picked, held
+        and stored at the first call."""
         known = self._planned.brokers.get(broker_id)
         if known is None or not known.kafka:
             self._planned = plan(self._planned, (broker_id,), None, self._wishes.port, self._held)

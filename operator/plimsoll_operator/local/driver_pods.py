@@ -331,7 +331,7 @@ class DriverPods:
 
     async def _stop(self, running: _RunningDriver, grace_ms: int) -> None:
         """Send SIGTERM to the driver and its JVM, and wait for the pod's end. Kill them after
-        `grace_ms`."""
+        `grace_ms` milliseconds. A driver that is not started yet is not started any more."""
         running.stopping.set()
         if running.process is not None:
             _signal_group(running.process.pid, signal.SIGTERM)
@@ -382,8 +382,8 @@ def translated(text: str, mounts: Mapping[str, Path]) -> str:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Send a signal to all processes of a group; 0 sends none. Return False if no process is
-    left."""
+    """Send a signal to all processes of the process group `group` (signal 0: only check that one
+    exists), and return True. Return False if no process is left."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -108,7 +108,9 @@ class LocalObjects:
 
     def apply(self, resource: Resource) -> StoredObject:
         """Apply a resource of the files as `kubectl apply --server-side --force-conflicts` does,
-        and return the stored object. A new object gets the resource's uid. Raises NotApplied."""
+        and return the stored object. Its namespace is created if absent. An object of that name
+        with another uid, which the files declared earlier, is removed first; a new object gets the
+        resource's uid. Raises NotApplied if the resource is invalid."""
         kind, meta = KIND_OF[type(resource).__name__], resource.metadata
         self.ensure_namespace(meta.namespace)
         known = found(self.server, kind, *resource.key)
@@ -140,7 +142,7 @@ class LocalObjects:
 
     def drop(self, stored: StoredObject) -> None:
         """Remove an object that no file declares any more. If another manager has applied fields of
-        it, keep the object, and only forget that the files declared it."""
+        it, outside its status, keep it, and only remove the mark that the files declared it."""
         others = {name: paths for name, paths in stored.applied.items() if name != MANAGER}
         if any(not name.endswith("/status") for name in others):
             stored.applied = others
@@ -194,13 +196,14 @@ class LocalObjects:
         )
 
     def save(self) -> None:
-        """Write the file now. `save_forever` must not run at the same time."""
+        """Write the file now; a failure is only logged. `save_forever` must not run at the same
+        time."""
         self._due_ms = None
         self._write(msgspec.json.encode(self._kept()))
 
     async def save_forever(self) -> None:
-        """Write the file when it is due after a change, until cancelled. A write that fails is
-        repeated."""
+        """Write the file, until cancelled: `SOON_MS` after a change, `LATER_MS` after a change of a
+        status alone. A write that fails is repeated after `LATER_MS`."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -133,8 +133,8 @@ class DirectoryLayout:
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:
-        """Create the directory and its subfolders if they do not exist. Only the owner can enter
-        it, since it holds records and Secrets. Raises BadDirectory."""
+        """Create the directory, which only the owner can enter since it holds records and Secrets,
+        and its subfolders, as far as they do not exist. Raises BadDirectory if that fails."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
@@ -197,11 +197,11 @@ def plan(
     held: HeldPorts,
 ) -> Remembered:
     """Return the content of `cluster.json`, completed with ports for these brokers, and hold all
-    ports. `known`: the present content; None in a new directory. `cluster_id`: the cluster's id;
-    None: the known one, or a new one. `first`: the clients' port of the first broker as the command
-    line states it; the others get the following ports. If `first` is None, or is that of the last
-    run, each broker keeps its port. Raises BadDirectory if the directory holds a cluster of another
-    id, OSError if no port is free."""
+    its ports in `held`. `known`: the present content; None in a new directory. `cluster_id`: the
+    cluster's id; None: the known one, or a new one. `first`: the clients' port of the first broker
+    as the command line states it; the others get the following ports. If `first` is None, or is
+    that of the last run, each broker keeps its port. Raises BadDirectory if the directory holds a
+    cluster of another id, OSError if no port is free."""
     if known and first is not None and first != known.first_port:
         known = _without(known, range(first, first + len(broker_ids)))
     brokers = dict(known.brokers) if known else {}

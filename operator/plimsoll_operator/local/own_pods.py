@@ -32,8 +32,8 @@ def controller(server: MemoryApiServer, body: Object, kind: Kind) -> Object | No
 
 
 def is_broker(server: MemoryApiServer, pod: Object) -> bool:
-    """Return True if an existing StatefulSet controls the pod, and its template has the pod's
-    broker id."""
+    """Return True if an existing StatefulSet controls the pod, and the set's template has the same
+    broker id, a number, as the pod."""
     made_by = controller(server, pod, resources.STATEFUL_SETS)
     if made_by is None:
         return False

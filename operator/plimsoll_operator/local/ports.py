@@ -55,7 +55,8 @@ class HeldPorts:
         raise OSError(errno.EADDRINUSE, f"no free port found in {TRIES} tries")
 
     def claim(self, port: int) -> bool:
-        """Hold a port for later use. Return False if it is in use."""
+        """Hold a port for later use and return True. Return False, and hold nothing, if the port is
+        in use, even by connections that are still closing."""
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
@@ -90,8 +91,9 @@ def family_of(address: str) -> socket.AddressFamily:
 def taken(
     brokers: Mapping[int, Ports], listeners: tuple[int, ...] = (), address: str = LOOPBACK
 ) -> str:
-    """Return a sentence about the first port of these brokers on which another process listens; ""
-    if there is none. `listeners`: ports of declared listeners, to which each broker adds its id."""
+    """Return a sentence about the first port of these brokers (by id) on which another process
+    listens; "" if there is none. `listeners`: ports of declared listeners, to which each broker
+    adds its id; they take the place of the brokers' port for clients."""
     for broker_id, ports in sorted(brokers.items()):
         declared = [port + broker_id for port in listeners]
         own = [*declared, ports.replication, ports.metrics]

@@ -109,8 +109,10 @@ class Start:
 
     def prepare(self, cluster_id: UUID) -> None:
         """Create or update the objects that must exist when the operator starts: the LogCluster,
-        and the declared topics of the metadata log. Drop those that no file declares any more.
-        Raises CannotRun."""
+        and the declared topics of the metadata log. Remove other LogClusters and the objects that
+        run once, schedules and Users that no file declares any more. If the LogCluster was edited,
+        also remove the StatefulSets and pods of its brokers. Raises CannotRun if an object is
+        invalid."""
         cluster = local_cluster(self._documents.cluster)
         logger.info(
             "specs are checked against the CRD schemas, but not against their CEL rules "
@@ -212,8 +214,8 @@ class Start:
 
     async def _all_unfenced(self) -> None:
         """Wait until every member is active with a broker epoch other than in the log before this
-        start: after a crash that log still shows the former processes as active. A leaving broker
-        may disappear meanwhile."""
+        start: after a crash that log still shows the former processes as active. A broker that the
+        cluster removes meanwhile is not waited for any more."""
         earlier_epochs = {id_: b.broker_epoch for id_, b in self._image.brokers.items()}
         while True:
             image = (await self._led()).controller.image
@@ -228,8 +230,9 @@ class Start:
             await self._look_again()
 
     async def _listeners_open(self) -> None:
-        """Wait until every active broker has opened every declared listener; an external listener
-        counts only where it has an address. Raises CannotRun if a listener cannot be opened."""
+        """If the LogCluster was edited, wait until every active broker has opened every declared
+        listener; an external listener counts only where it has an address. Raises CannotRun if a
+        listener cannot be opened."""
         wanted = committed(self._documents.cluster.listeners)
         while wanted and self._is_edited:
             leader = await self._led()
@@ -301,7 +304,8 @@ class Start:
 
     async def _apply(self) -> None:
         """Apply the objects of the files and wait for their reconciliation: topics first, then the
-        objects that may refer to them. Raises CannotRun if a topic is refused."""
+        objects that may refer to them. Objects of another LogCluster are applied and not waited
+        for. Raises CannotRun if an object is invalid or a topic is refused."""
         topics = [one for one in self._documents.others if isinstance(one, Topic)]
         for topic, generation in zip(topics, self._applied(topics), strict=True):
             await self._topic(topic, generation)

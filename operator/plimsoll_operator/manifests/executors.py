@@ -59,8 +59,8 @@ class ExecutorSize:
 
 
 def executor_size(runner: Runner) -> ExecutorSize | str:
-    """Return the size of each executor by the spec's `executorResources`, or a sentence that says
-    why these are too small."""
+    """Return the size of each executor by the spec's `executorResources`, with defaults for what
+    they leave unset, or a sentence that says that their memory is too small."""
     resources = runner.executor_resources
     requests = (resources and resources.requests) or {}
     limits = (resources and resources.limits) or {}

@@ -32,8 +32,8 @@ def broker_secret(
     pairs: Mapping[str, KeyPair],
     inside: Mapping[str, bytes],
 ) -> Manifest:
-    """Build the Secret that is mounted into a broker's pod. `pairs`: certificate and key by
-    listener name; `inside`: the files for TLS between brokers and controller, by file name."""
+    """Build the Secret that is mounted into a broker's pod. `pairs`: certificate and key, both PEM,
+    by listener name; `inside`: the files for TLS between brokers and controller, by file name."""
     data = dict(inside)
     data |= {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
     data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
@@ -116,7 +116,7 @@ def authorities_of(secret: Manifest) -> Authorities | None:
 
 
 def authority_config_map(context: Context, trusted: bytes) -> Manifest:
-    """Build the ConfigMap from which clients of the TLS listeners take the CA certificates to
+    """Build the ConfigMap from which clients of the TLS listeners read the CA certificates to
     trust. `trusted`: these certificates, in PEM."""
     return CONFIG_MAPS.manifest(
         context.metadata(labels.listener_authority_map(context.name), AUTHORITY),

@@ -36,7 +36,7 @@ metrics show the names of all tenants' topics and groups."""
 
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Build the NetworkPolicy of the brokers' pods. `listeners`: those committed in the metadata
-    log."""
+    log; without any, the default Kafka port is open to every client."""
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
     scrapers = list(context.metrics_from) or [_SCRAPERS]
@@ -135,8 +135,8 @@ def driver_policy(
     ports: DriverPorts,
 ) -> Manifest:
     """Build the NetworkPolicy of a Verification's driver: it may connect to the brokers of one
-    cluster, to the API server, to DNS and to an S3 server, and nothing may connect to it.
-    `selector`: labels of the driver's pod."""
+    cluster, to the API server and to DNS, to an S3 server if `ports` has one, and nothing may
+    connect to it. `selector`: labels of the driver's pod."""
     brokers = _brokers(cluster_namespace, cluster_name)
     return NETWORK_POLICIES.manifest(
         metadata,

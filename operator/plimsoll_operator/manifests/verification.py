@@ -366,7 +366,8 @@ def job(driver: SparkDriver) -> Manifest:
 
 
 def arguments(mounts: Collection[str]) -> list[str]:
-    """Return the arguments of a driver. `mounts`: where its pod has volumes."""
+    """Return the command-line arguments of a driver. `mounts`: the paths at which its pod mounts
+    volumes; arguments about a login or evidence depend on them."""
     options = (("--login", LOGIN), ("--evidence", EVIDENCE), ("--bucket-login", BUCKET_LOGIN))
     return [
         "--config",
@@ -376,7 +377,8 @@ def arguments(mounts: Collection[str]) -> list[str]:
 
 
 def _bucket_port(driver: SparkDriver) -> int | None:
-    """Return the port of the S3 server to which the driver connects, or None."""
+    """Return the port of the S3 server to which the driver connects, or None if the evidence is not
+    kept in S3."""
     evidence = driver.verification.spec.evidence
     if evidence is None or evidence.s3 is None:
         return None

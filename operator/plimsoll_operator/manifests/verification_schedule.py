@@ -12,7 +12,9 @@ from plimsoll_operator.kube.resources import VERIFICATION_SCHEDULES, VERIFICATIO
 
 
 def verification(schedule: VerificationSchedule, name: str, due_ms: int) -> Manifest:
-    """Build the Verification for the start due at `due_ms`. It is deleted with its schedule."""
+    """Build the Verification `name` for the start that was due at `due_ms` (milliseconds since
+    1970), from the schedule's template. Its owner is the schedule, so it is deleted with the
+    schedule."""
     meta = schedule.metadata
     return VERIFICATIONS.manifest(
         {
