@@ -3,9 +3,10 @@
 When a leader's process dies, its clients ask another broker for the leader within a millisecond:
 before the controller has committed the election. An answer that names the dead leader again sends
 them back to it, and librdkafka then asks the next time after up to a second. A follower learns of
-the death when the clients do, by its own connection to the leader; so, if its answer would name
-that leader, it waits for the fence a moment. The fence is the last record of a leader's loss.
-Called by the Metadata handler. Source: docs/protocol.md §5.6.
+the death when the clients do, by its own connection to the leader. If its Metadata answer would
+name that leader, the follower delays the answer until the leader is fenced, at most `AWAITED_MS`.
+The fence is the last record of a leader's loss. Called by the Metadata handler. Source:
+docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ is not fenced; after this time answers name it again."""
 
 
 def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozenset[BrokerId]:
-    """Return the lost leaders that a Metadata answer should wait for until they are fenced.
-    `lost_for_ms` maps each leader that this broker follows and cannot reach to the milliseconds
-    since it was lost. Leaders lost for `AWAITED_MS` or longer are left out."""
+    """Return the leaders lost for less than `AWAITED_MS` that are registered and not fenced: a
+    Metadata answer should wait until these are fenced. `lost_for_ms` maps each leader from which
+    this broker fetches, and which it cannot reach, to the milliseconds since the connection was
+    lost."""
     recent = (broker_id for broker_id, ms in lost_for_ms.items() if ms < AWAITED_MS)
     return not_fenced(image, recent)
 
@@ -48,6 +50,6 @@ def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]
 
 
 def hosted_count(image: ClusterImage, lost: Iterable[BrokerId]) -> int:
-    """Return the number of partitions with a replica on the brokers in `lost`. `led_topics` scans
-    as many partitions."""
+    """Return the number of replicas on the brokers in `lost`: a partition with replicas on two of
+    them counts twice. `led_topics` examines as many partitions."""
     return sum(len(image.hosted.get(broker_id, ())) for broker_id in lost)

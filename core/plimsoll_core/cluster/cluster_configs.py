@@ -284,8 +284,9 @@ OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
 
 
 def own_integer(configs: Mapping[str, str], name: str) -> int:
-    """Return the value of one of the broker's own configs (`OWN_KEYS`), or its default if `configs`
-    does not set it. `configs` has been validated."""
+    """Return the value of the broker's own config `name`, a key of `OWN_KEYS` with a whole number
+    as value, or its default if `configs` does not set it. `configs` must have passed
+    `broker_configs`."""
     key = OWN_KEYS[name]
     value = key.parse(configs.get(name, key.default))
     assert isinstance(value, int), f"{name} was not checked"
@@ -293,8 +294,9 @@ def own_integer(configs: Mapping[str, str], name: str) -> int:
 
 
 def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """Return a LogCluster's configs with every duration in milliseconds, as its brokers read them.
-    Return a Refusal if a name is unknown or a value invalid."""
+    """Return a LogCluster's configs as its brokers read them: log retention and roll time stated in
+    minutes or hours become the config in milliseconds, unless that is set too. Return a Refusal if
+    a name is unknown, a value is invalid, or the default cleanup policy is not delete."""
     found = dict(configs)
     for coarse, fine, factor in _COARSER:
         text = found.pop(coarse, None)

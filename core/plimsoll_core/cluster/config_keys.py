@@ -23,8 +23,8 @@ is invalid."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One config key: its name, default, parser and documentation. `wants` describes the valid
-    values; it completes the sentence "NAME must be …"."""
+    """One config key: its name, default (as text), parser and documentation. `wants` describes the
+    valid values; it completes the sentence "NAME must be …"."""
 
     name: str
     default: str
@@ -69,9 +69,10 @@ def fixed(name: str, default: str, why: str) -> ConfigKey:
 
 
 def policies(text: str) -> str | None:
-    """Return the parsed `cleanup.policy`: one, both or no policies. Return None for any other text.
-    The order has no effect, but is kept: a tool that compares the stored value with its own would
-    otherwise try to change it again and again."""
+    """Return the stored form of a `cleanup.policy`: "delete", "compact", both joined by a comma in
+    the order given, or an empty string for no policy. Return None for any other text. The order has
+    no effect, but is kept: a tool that compares the stored value with its own would otherwise try
+    to change it again and again."""
     if not text.strip():
         return ""
     found = dict.fromkeys(each.strip() for each in text.split(","))
@@ -79,8 +80,9 @@ def policies(text: str) -> str | None:
 
 
 def share(name: str, default: str, doc: str) -> ConfigKey:
-    """Return a config key for a number from 0 to 1. Exponents are accepted: Java prints small
-    numbers with them, and tools that copy a topic's configs send such text."""
+    """Return a config key for a number from 0 to 1, both inclusive; its parsed value is the text
+    itself. Exponents are accepted: Java prints small numbers with them, and tools that copy a
+    topic's configs send such text."""
 
     def parse(text: str) -> str | None:
         plain = len(text) <= 24 and _DECIMAL.fullmatch(text) is not None

@@ -1,4 +1,5 @@
-"""The controller terms of a metadata log. They show whether a broker's shorter log is a part of it.
+"""The controller terms of a metadata log. They show whether a broker's shorter log is a prefix of
+it.
 
 A term's records form one chain, as each append is a compare-and-set on the log that the term has
 read. Two logs of one cluster therefore agree up to an offset if the record before it belongs to the
@@ -20,9 +21,9 @@ it cannot be distinguished from a log with another history."""
 
 class Ancestry(Enum):
     """The result of comparing a broker's metadata log with the controller's. WITHIN: the broker's
-    log is a part of the controller's. DIFFERENT: the logs differ. FORGOTTEN: the last term in the
-    broker's log is older than all terms that the image keeps, so that the comparison is
-    impossible."""
+    log is a prefix of the controller's. DIFFERENT: the logs differ. FORGOTTEN: the broker's log
+    ends before the first term that the image keeps, and older terms are forgotten, so that the
+    comparison is impossible."""
 
     WITHIN = "within"
     DIFFERENT = "different"
@@ -42,11 +43,12 @@ def with_term(
 def ancestry(
     terms: tuple[ControllerTerm, ...], offset: MetadataOffset, term_id: str | None
 ) -> Ancestry:
-    """Return whether a broker's metadata log of `offset` records is a part of a longer log, which
-    has `terms`.
+    """Compare a broker's metadata log of `offset` records with a longer log, which has `terms`:
+    return WITHIN if the broker's log is a prefix of it.
 
-    `term_id` is the id of the last term in the broker's records. It is empty if none of them has an
-    id, and None if the broker's release does not send it; then the broker's log counts as a part.
+    `term_id` is the id of the last term in the broker's records, and empty if none of them has an
+    id. It is None if the broker's release does not send it. If it is None or `terms` is empty,
+    nothing can be compared, and the answer is WITHIN.
     """
     if term_id is None or not terms:
         return Ancestry.WITHIN

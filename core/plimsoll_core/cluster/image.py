@@ -337,8 +337,9 @@ def _rebalance_noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterIm
 
 
 def _rebalance_moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
-    """Add moves to the plan of a Rebalance. If it is running, `total` grows by the new partitions;
-    while it is beginning, `total` includes them already."""
+    """Add moves to the plan of a Rebalance; a move with a known number replaces the earlier one. In
+    the phase Running, `total` and `replicas` grow by what is new; in the phase Beginning they
+    include all moves already."""
     uid, row = record.uid, image.rebalances[record.uid]
     rest = image.rebalance_rests[uid]
     moves = rest.moves.mutate()

@@ -188,7 +188,8 @@ raised. Only for these partitions is it known which replicas hold all acknowledg
 
 def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
     """Return the set `Full` after a change from `before` to `after`. A partition enters it when its
-    ISR reaches min ISR, and leaves it when min ISR rises above the size of its ISR."""
+    ISR has at least min ISR members, and leaves it when min ISR rises above the size of its ISR or
+    the partition is removed."""
     kept = set(full & set(after.partitions))
     for key, p in after.partitions.items():
         old = before.partitions.get(key)

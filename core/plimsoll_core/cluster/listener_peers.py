@@ -35,8 +35,9 @@ def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | Non
     """Return the address at which clients that use `listener` reach the broker, or None if the
     broker has not registered one. Metadata answers name this address only.
 
-    A listener that is declared on the port of the implicit one continues it: until the broker has
-    registered it by name, the implicit listener's endpoint is returned.
+    Until the broker has registered a declared listener by its name, the endpoint of the implicit
+    listener is returned in its place, if both have the same port and the declared one is without
+    TLS, authentication and addresses for clients outside.
     """
     own = endpoint(broker, listener.name)
     if own is not None or listener.tls or listener.authentication or listener.external:
@@ -61,7 +62,7 @@ def for_followers(broker: Broker) -> Endpoint | None:
 
 
 def may_ask(port: Port, replica_id: int | None) -> bool:
-    """Return True if a listener of kind `port` serves a fetch by `replica_id`, None for a client.
-    The replication port serves followers only, a clients' port clients only: a client that posed as
-    a follower could read every topic, uncommitted records included."""
+    """Return True if a listener of kind `port` serves a fetch by `replica_id`, which is None if a
+    client fetches. The replication port serves followers only, a clients' port clients only: a
+    client that posed as a follower could read every topic, uncommitted records included."""
     return (port is Port.REPLICATION) == (replica_id is not None)

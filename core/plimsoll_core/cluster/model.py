@@ -54,10 +54,9 @@ class Recovery(Enum):
 
 UncleanRecovery = Literal["Balanced", "Proactive", "Manual"]
 """The strategy for a partition without any replica that is sure to hold all committed records.
-
-Balanced: wait for all replicas that may hold them, then elect the most complete one. Proactive:
-elect among the replicas that answer soon. Manual: a person names the leader.
-"""
+Balanced: wait until all replicas that may hold them have reported their logs, then elect the most
+complete one. Proactive: wait at most `Settings.unclean_wait_ms`, then elect the most complete of
+the replicas that have reported. Manual: a person names the leader."""
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,10 +87,13 @@ class PartitionKey(NamedTuple):
 class Partition(_Stored, frozen=True, kw_only=True):
     """The committed state of a partition. Only `kernel.partition_change` makes new values of it.
 
-    The first of `replicas` is the preferred leader. `leader` is None when no replica may lead.
-    `elr` holds the replicas that left the ISR while it was below `min_isr` and that still hold all
-    committed records. `last_known_elr` holds former ELR members of which this is no longer sure
-    (KIP-966).
+    The first of `replicas` is the preferred leader. `adding` and `removing` are disjoint subsets of
+    `replicas`: those that a move adds, and those that are dropped when it ends. Both are empty if
+    no move is under way. `isr`, `elr` and `last_known_elr` are disjoint subsets of `replicas` too.
+    `leader` is None when no replica may lead. `elr` holds the replicas that left the ISR while it
+    was below `min_isr` and that still hold all committed records. `last_known_elr` holds former ELR
+    members of which this is no longer sure (KIP-966). `min_isr` is as stated; `effective_min_isr`
+    applies.
     """
 
     topic_id: TopicId
@@ -181,10 +183,12 @@ class Reassignment(_Stored, frozen=True, kw_only=True):
     begun again.
 
     `partitions` are those that it moves, empty once the phase is final; the progress of each is in
-    its own `Partition`. `total` counts them. `rolled_back` counts those that went back to their old
-    replicas after a cancel. `bytes_per_second` None means the cluster's limit. `reason` and
-    `message` tell why it failed. `started_ms` and `ended_ms` are instants of the operator's wall
-    clock in milliseconds.
+    its own `Partition`. `total` counts all partitions that the object named, including those that
+    were in place when it began. `rolled_back` counts those that went back to their old replicas
+    after a cancel. `bytes_per_second`, the rate limit of its copies, is None for the cluster's
+    limit. `reason` and `message` tell why it failed, and are empty otherwise. `started_ms` and
+    `ended_ms` are instants of the operator's wall clock in milliseconds; `ended_ms` is None until
+    the phase is final.
     """
 
     object: ReassignmentObject
@@ -255,11 +259,14 @@ class Rebalance(_Stored, frozen=True, kw_only=True):
     """The committed state of a Rebalance object since it began. An object with a row here is not
     begun again.
 
-    `total` and `moved` count partitions, in the plan and moved. `replicas` and `replicas_moved`
-    count the replicas to copy, in the plan and copied. `dropped` counts partitions that were not
-    moved, because they changed after the plan was made. `lowest_isr_margin` is the least value of
-    ISR size minus min ISR of a partition during its moves, None if none was seen. `started_ms` and
-    `ended_ms` are instants of the operator's wall clock in milliseconds.
+    `brokers` are those that the modes AddBrokers and RemoveBrokers add or remove. `total` and
+    `moved` count partitions, in the plan and moved. `replicas` and `replicas_moved` count the
+    replicas to copy, in the plan and copied. `dropped` counts partitions that were not moved,
+    because they changed after the plan was made. `lowest_isr_margin` is the least value of ISR size
+    minus min ISR of a partition during its moves, None if none was seen. `bytes_per_second`, the
+    rate limit of its copies, is None for the cluster's limit. `started_ms` and `ended_ms` are
+    instants of the operator's wall clock in milliseconds; `ended_ms` is None until the phase is
+    final.
     """
 
     object: RebalanceObject
@@ -283,8 +290,9 @@ class Rebalance(_Stored, frozen=True, kw_only=True):
 
 
 class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
-    """The moves of a Rebalance that are not done, by their numbers in the plan. `active` maps each
-    partition that is moving now to the number of its move."""
+    """The moves of a Rebalance that are not done, by their numbers in the plan. `active` maps the
+    partition of each move that has begun to the number of that move; these moves are in `moves`
+    too."""
 
     moves: Map[int, RebalanceMove] = Map()
     active: Map[PartitionKey, int] = Map()
@@ -324,8 +332,9 @@ class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Broker(_Stored, frozen=True, kw_only=True):
-    """The committed state of a registered broker. `revision` is the revision of the pod template
-    from which its pod was made."""
+    """The committed state of a registered broker. `directory_ids` name its data directories. `rack`
+    and `pod_uid` are None if it registered without. `revision` is the revision of the pod template
+    from which its pod was made, empty if it registered without."""
 
     id: BrokerId
     broker_epoch: BrokerEpoch
@@ -349,7 +358,8 @@ class Grant(_Stored, frozen=True, kw_only=True):
     and delete its pod, once.
 
     `broker_epoch` is that of the process to be stopped, None if the broker never registered.
-    `pod_uid` names the pod to be deleted. `revision` is the pod template revision of the next pod.
+    `pod_uid` names the pod to be deleted, None if there is none or its uid is not known. `revision`
+    is the pod template revision of the next pod.
     """
 
     broker_id: BrokerId
@@ -373,18 +383,18 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     holds no newer record (`record_versions`). `terms` are the newest controller terms, oldest first
     (`controller_terms`). `members` are the broker ids that the cluster is meant to have,
     `newcomers` those members that were added later and have not joined yet, and `leaving` the
-    brokers that are being emptied.
+    brokers that are being emptied. `topic_ids` maps names to ids.
 
-    `hosted` is an index of partitions by broker with a replica. `preferred` counts partitions by
-    preferred leader; new topics begin at the broker with the fewest. `min_isr_behind` counts per
+    `hosted` maps each broker to the partitions with a replica on it. `preferred` counts partitions
+    by preferred leader; new topics begin at the broker with the fewest. `min_isr_behind` counts per
     topic the partitions with a min ISR other than the topic's. So none of these needs a scan.
 
-    `removals_ms` holds the instants at which topics were removed in the last hour. `reassignments`
-    and `rebalances` have a row for each object, by its uid, until the object is gone;
-    `rebalance_rests` has the moves that are not done. `grants` are the restarts under way.
-    `proven_revision` is the pod template revision with which the last restarted broker came back;
-    any other revision is tried on one broker first. `released` maps the uid of each volume claim
-    that may be deleted to its broker.
+    `removals_ms` holds the instants (API server's clock, milliseconds) at which topics were removed
+    in the last hour because their objects were gone. `reassignments` and `rebalances` have a row
+    for each object, by its uid, until the object is gone; `rebalance_rests` has the moves that are
+    not done. `grants` are the restarts under way. `proven_revision` is the pod template revision
+    with which the last restarted broker came back; any other revision is tried on one broker first.
+    `released` maps the uid of each volume claim that may be deleted to its broker.
 
     `security` holds credentials, users and ACLs. `quotas` holds the clients' quotas. `listeners`
     are those of clients; if empty, clients use the one in the brokers' own configuration. `inside`
@@ -423,7 +433,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def term_id(self) -> str:
-        """Return the id of the last controller term, empty if it has none."""
+        """Return the id of the last controller term, or an empty string if `terms` is empty."""
         return self.terms[-1].id if self.terms else ""
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
@@ -442,7 +452,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes_replicas(self, broker_id: BrokerId) -> bool:
-        """Return True if new replicas may be placed on the broker: it is registered, a member, and
-        not being emptied."""
+        """Return True if new replicas may be placed on the broker: it is registered, not being
+        emptied, and a member, or no members are committed yet."""
         stays = not self.members or broker_id in self.members
         return stays and broker_id in self.brokers and broker_id not in self.leaving

@@ -28,8 +28,9 @@ CLUSTER = "cluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mover:
-    """A Reassignment or Rebalance object that is moving partitions. `moves` returns True for the
-    partitions that it moves. `bytes_per_second` None means the cluster's limit."""
+    """A Reassignment or Rebalance object that is moving partitions. `name` is namespace/name.
+    `moves` returns True for the partitions that the object moves. `bytes_per_second` None means the
+    cluster's limit."""
 
     kind: Literal["Reassignment", "Rebalance"]
     name: str
@@ -86,9 +87,9 @@ class Limit(NamedTuple):
 
 
 def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
-    """Return the rate limit of the copies that `mover` (a Reassignment or Rebalance) causes: its
-    own, or the cluster's if it has none. With None, which stands for moves by clients or topics,
-    return the cluster's."""
+    """Return the rate limit of the copies that `mover` (a Reassignment or Rebalance) causes: 0
+    bytes per second while it is paused, else its own limit, or the cluster's if it has none. With
+    None, which stands for moves by clients or topics, return the cluster's."""
     if mover is None:
         return Limit(CLUSTER, cluster_limit)
     if not mover.paused and mover.bytes_per_second is None:

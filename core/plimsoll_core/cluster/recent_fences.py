@@ -37,7 +37,8 @@ class RecentFences:
 
     def update(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
         """Record the brokers that the step from image `old` to image `new` fenced, at `now_ms`
-        (monotonic milliseconds). Forget those that it unfenced or unregistered."""
+        (monotonic milliseconds), except those that had stopped cleanly. Forget those that it
+        unfenced or unregistered."""
         if new.brokers is old.brokers:
             return
         for broker_id, broker in new.brokers.items():
@@ -50,8 +51,8 @@ class RecentFences:
             del self._until_ms[broker_id]
 
     def listed(self, now_ms: int) -> frozenset[BrokerId]:
-        """Return the recently fenced brokers that a Metadata answer at `now_ms` still lists. All of
-        them are registered."""
+        """Forget the brokers fenced `LISTED_MS` or longer before `now_ms` (monotonic milliseconds),
+        and return the others: a Metadata answer still lists them. All of them are registered."""
         if not self._until_ms:
             return _NONE
         for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:

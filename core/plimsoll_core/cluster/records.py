@@ -48,8 +48,8 @@ class _Record(
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
-    """Starts a controller's term: the first record of each term, alone in its batch. `term_id` is
-    random, or empty before metadata version 5."""
+    """Starts a controller's term: the first record of each term, alone in its batch. `identity`
+    names the operator process. `term_id` is random, or empty before metadata version 5."""
 
     controller_epoch: ControllerEpoch
     identity: str
@@ -72,7 +72,8 @@ class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
 
 
 class MembersChanged(_Record, frozen=True, kw_only=True):
-    """Sets the broker ids that the cluster is meant to have."""
+    """Sets the broker ids that the cluster is meant to have, in place of the former ones. Ids that
+    were no members become newcomers, unless there were no members at all."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -85,7 +86,8 @@ class NewcomersSettled(_Record, frozen=True, kw_only=True):
 
 
 class BrokersLeaving(_Record, frozen=True, kw_only=True):
-    """Sets the brokers that are being emptied. They take no new replicas."""
+    """Sets the brokers that are being emptied, in place of the former list. They take no new
+    replicas."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -104,8 +106,8 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True):
 
 
 class BrokerUpdated(_Record, frozen=True, kw_only=True):
-    """Updates a registered broker with other listeners, rack or directories. Incarnation and broker
-    epoch stay."""
+    """Replaces the directories, endpoints, rack, pod and pod template revision of a registered
+    broker. Its incarnation and broker epoch stay, and it stays fenced or unfenced."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -171,7 +173,8 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
 
 class PartitionsCreated(_Record, frozen=True, kw_only=True):
     """Creates partitions `first`, `first + 1`, … of a topic, with one entry each in `replicas` and
-    `isr`. Their leader epoch is 0, and their leader is the first member of the ISR."""
+    `isr`. Their leader epoch is 0, and their leader is the first member of the ISR, or none if the
+    ISR is empty."""
 
     topic_id: UUID
     first: int
@@ -232,7 +235,8 @@ TOPIC_FIELDS = ("min_isr", "replication_factor", "strategy")
 
 
 class TopicBound(_Record, frozen=True, kw_only=True):
-    """Sets the object that declares the topic, or None for none. It ends a pending deletion."""
+    """Sets the Topic object that declares the topic. With None no object declares it any more, and
+    the former one is remembered in `Topic.detached_from`. Either ends a pending deletion."""
 
     topic_id: UUID
     object: TopicObject | None
@@ -297,7 +301,8 @@ class RebalanceMovesAdded(_Record, frozen=True, kw_only=True):
 
 class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
     """Records the progress of a Rebalance, by numbers of moves. `begun` are about to begin, `moved`
-    are complete, `dropped` are given up. `moved` and `dropped` moves leave the plan."""
+    are complete, `dropped` are given up. `moved` and `dropped` moves are removed from the moves
+    that are not done."""
 
     uid: str
     begun: tuple[int, ...] = ()
@@ -450,8 +455,8 @@ class CertificatesAllowed(_Record, frozen=True, kw_only=True):
 
 
 class SnapshotTaken(_Record, frozen=True, kw_only=True):
-    """States that a snapshot of all records before offset `end_offset` is complete. The log's slots
-    with older records may be overwritten."""
+    """States that a snapshot of all records before offset `end_offset` is complete, stored under
+    `name`. The log's slots with older records may be overwritten."""
 
     end_offset: int
     name: str

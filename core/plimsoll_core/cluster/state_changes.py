@@ -57,10 +57,8 @@ def asked_of(
     broker_id: BrokerId, before: Partition | None, after: Partition | None
 ) -> tuple[StateChangeKind, ...]:
     """Return the state changes that the step from `before` to `after` requests of the broker's
-    replica, in order; empty if its role stays. A partition is None where it does not exist.
-
-    A new follower is asked to start only: starting includes following.
-    """
+    replica, in order; empty if its role stays. `before` is None for a new partition, `after` for a
+    removed one. A new follower is asked to start only: starting includes following."""
     was = before is not None and broker_id in before.replicas
     if after is None or broker_id not in after.replicas:
         return (CLOSE,) if was else ()

@@ -204,7 +204,7 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
 
 
 def similar_to(name: str, known: Iterable[str]) -> str:
-    """Return a clause for an error message that lists the known configs with a name similar to
+    """Return a clause for an error message that lists the names in `known` that are similar to
     `name`, or says that there is none."""
     similar = get_close_matches(name[:NAME_COMPARED_MAX], list(known))
     return f"similar are {', '.join(similar)}" if similar else "none of Kafka's is similar"
@@ -281,8 +281,9 @@ def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | Non
 
 
 def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """Return a client's configs with older names replaced and values spelled as they are stored.
-    Return a Refusal if an older name contradicts its newer one."""
+    """Return a client's configs with `unclean.leader.election.enable` replaced by the strategy that
+    it means, and the strategy spelled as it is stored. Other configs are not checked. Return a
+    Refusal if the older config has an invalid value or contradicts the strategy."""
     found = dict(configs)
     text = found.pop(UNCLEAN_ENABLE, None)
     strategy = BY_NAME[UNCLEAN_RECOVERY].parse(found.get(UNCLEAN_RECOVERY, ""))

@@ -15,8 +15,8 @@ from plimsoll_core.planner.survey import Rows, Survey
 
 
 def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
-    """Return a draft that balances replicas over all usable brokers. The new brokers have the
-    fewest, so they are filled. Refuse if one of them is not usable."""
+    """Return a draft that balances replicas and preferred leaders over all usable brokers. The new
+    brokers have the fewest, so they are filled. Refuse if a new broker is not usable."""
     if missing := [broker for broker in sorted(goal.brokers) if broker not in survey.usable]:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
@@ -33,8 +33,9 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
 
 
 def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
-    """Return a draft that moves every replica off the removed brokers and balances the others.
-    Refuse if too few brokers would be left for a partition."""
+    """Return a draft that moves every replica off the removed brokers, except those of Explicit
+    topics, and balances replicas and preferred leaders over the other usable brokers. Refuse if too
+    few brokers would be left for a partition."""
     leaving = frozenset(goal.brokers)
     survivors = [broker for broker in survey.usable if broker not in leaving]
     rows = survey.rows()

@@ -139,7 +139,7 @@ def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Broke
 def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> bool:
     """Carry out the chain of shifts that `came` describes (each broker's predecessor), from `goal`
     backwards. Each unit is chosen again, since an earlier shift may have taken it. Return False if
-    a shift has no unit left."""
+    a shift has no unit left; the shifts before it stay done."""
     target = goal
     while target in came:
         source = came[target]

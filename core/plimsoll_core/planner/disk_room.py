@@ -69,7 +69,8 @@ def without_figures(plan: Plan, rooms: Rooms) -> tuple[BrokerId, ...]:
 
 def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
     """Return the plan without the moves for which a disk has no room, or a refusal if no move
-    remains."""
+    remains. The plan must be overfilled (`overfilled`); earlier moves of the plan get the room
+    first."""
     over = overfilled(plan, rooms)
     taken: Counter[BrokerId] = Counter()
     kept: list[Move] = []
@@ -100,7 +101,8 @@ def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
 
 
 def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
-    """Return the refusal of a plan that adds the bytes `over` to brokers without room for them."""
+    """Return the refusal of a plan that adds the bytes `over` to brokers without room for them.
+    `over` must not be empty; the message names the broker with the lowest id."""
     broker = min(over)
     return Refusal(
         reason=Reason.DiskFull,

@@ -31,8 +31,8 @@ EXAMPLES_MAX = 3
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of partitions that would fall below min ISR if this broker died now, and a few of
-    them."""
+    """The number of partitions that would be below min ISR if this broker died now, and at most
+    `EXAMPLES_MAX` of them."""
 
     broker: BrokerId
     under_min_isr: int
@@ -40,8 +40,9 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) -> tuple[WhatIf, ...]:
-    """Return a forecast for each of the brokers: the partitions that would fall below min ISR if it
-    died."""
+    """Return a forecast for each of the brokers, by ascending id: the partitions with the broker in
+    their ISR that would be below min ISR if it died. Partitions that are below min ISR already
+    count too."""
     hit: dict[BrokerId, list[PartitionKey]] = {broker: [] for broker in sorted(set(brokers))}
     for partition in partitions:
         if partition.isr_margin > 0:
@@ -73,11 +74,13 @@ def lowest_isr_margin(moves: Iterable[Move], partitions: Iterable[PlanPartition]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
-    """The result of a goal, from which `conclude` makes the plan. `rows`: the replicas of each
-    partition.
+    """The result of a goal, from which `conclude` makes the plan.
 
-    `urgent`: the partitions to move first. `evened`: the brokers that should differ by at most one
-    replica and one leader; empty if the goal does not promise that.
+    `rows`: the replicas of each partition after the plan, in the order of `Survey.partitions`, the
+    preferred leader first. `lower_bound`: the number of replicas that every plan for the goal has
+    to move if racks are ignored. `urgent`: the positions of the partitions to move first. `evened`:
+    the brokers that should differ by at most one replica and one leader; empty if the goal does not
+    promise that. `data_moves`: False if the goal only reorders replicas.
     """
 
     rows: Rows

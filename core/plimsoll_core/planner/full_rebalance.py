@@ -30,7 +30,8 @@ from plimsoll_core.planner.survey import (
 )
 
 ROUNDS_MAX = 8
-"""The most rounds. Tests with tens of thousands of random clusters needed six at most."""
+"""The most times that a rebalance is repeated on its own outcome. Tests with tens of thousands of
+random clusters needed six at most."""
 COPIES_PER_FAULT_MAX = 4
 """The most copies that are made to reduce the last of the `Faults`, the poor spread, by one."""
 
@@ -38,8 +39,9 @@ Faults = tuple[int, int, int, int]
 
 
 def rebalance(survey: Survey) -> PlanDraft | Refusal:
-    """Return the draft of a full rebalance. It is repeated on its own outcome until that gains
-    nothing, so that a second rebalance of the same cluster moves nothing."""
+    """Return the draft of a full rebalance, or a Refusal if replicas that it may move are on
+    unusable brokers. It is repeated on its own outcome until that gains nothing, so that a second
+    rebalance of the same cluster moves nothing."""
     if refusal := _unusable(survey):
         return refusal
     start = survey.layout(survey.rows(), receivers=survey.usable, free=survey.free)

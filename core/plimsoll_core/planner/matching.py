@@ -17,8 +17,8 @@ Replicas = frozenset[BrokerId]
 
 
 def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Return the same rows in another order: the one in which they have most brokers in common with
-    `current`, row by row."""
+    """Return `rows` in the order in which they have most brokers in common with `current`, position
+    by position. Both have the same length."""
     holders: dict[Replicas, list[int]] = {}
     for position, row in enumerate(current):
         holders.setdefault(frozenset(row), []).append(position)
@@ -82,8 +82,9 @@ def _overlaps(lefts: Sequence[Replicas], rights: Sequence[Replicas]) -> list[dic
 
 
 class _Transport:
-    """A transport problem: supplies on the left, demands on the right, and a gain for each unit
-    that goes from one node to another. `solve` sets `flow` to a solution with the greatest total
+    """A transport problem: `supply` of each left node, `demand` of each right node, and
+    `gain[left][right]` for each unit that goes from one to the other (0 if absent). `solve` uses
+    supply and demand up, and sets `flow[left][right]` to a solution with the greatest total
     gain."""
 
     def __init__(self, *, supply: list[int], demand: list[int], gain: list[dict[int, int]]) -> None:

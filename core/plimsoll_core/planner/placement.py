@@ -45,7 +45,8 @@ def place(
     start: int = 0,
 ) -> Assignment | Refusal:
     """Return the replicas of partitions `first` … `first + partitions - 1` of one topic, each with
-    its preferred leader first, or a Refusal if there are too few brokers.
+    its preferred leader first, or a Refusal if there are too few brokers or `strategy` is neither
+    RoundRobin nor Blocked.
 
     `start` is the position in the ring of brokers of the first replica of partition 0. When a topic
     grows, it must be the same as at its creation (`start_at`).
@@ -99,13 +100,13 @@ def not_enough(replication_factor: int, brokers: int) -> Refusal:
 
 
 def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[BrokerId, int]) -> int:
-    """Return the position at which a new topic starts, so that the leaders of all topics together
-    are even.
+    """Return the position in the ring of brokers at which a new topic starts, so that the leaders
+    of all topics together are even.
 
     If the partitions do not divide evenly, the brokers from the start on get one more. So the start
-    is where these brokers lead the fewest partitions; among equals it continues after the former
-    topics. `preferred` is the number of partitions of other topics of which each broker is the
-    first replica.
+    is where these brokers lead the fewest partitions; among equals, the first at or after the
+    position at which the partitions of the other topics together would end. `preferred` is the
+    number of partitions of other topics of which each broker is the first replica.
     """
     ring, _ = _ring(brokers)
     n = len(ring)
@@ -123,8 +124,8 @@ def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[Bro
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
     """Return the rows with an active broker first in each, since only an active broker can lead a
-    new partition. A row without active brokers loses its last one and gets an active one in
-    front."""
+    new partition. A row without active brokers loses its last one and gets an active one in front.
+    `active` must not be empty."""
     spare = sorted(active)
     fixed: list[Row] = []
     for number, row in enumerate(rows):

@@ -34,8 +34,9 @@ def plan(request: Request) -> Plan | Refusal:
     """Return the plan for a request, or a Refusal. It is made by counts of replicas, and then
     fitted to the free room on disks.
 
-    A broker with a full disk gets no replica if the goal can do without it. The goals AddBrokers
-    and FullRebalance leave out what does not fit; other goals are refused.
+    A broker with a full disk gets no replica if the goal can do without it. With the goals
+    AddBrokers and FullRebalance the plan leaves out the moves that do not fit; with another goal it
+    is refused.
     """
     rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
     found = by_counts(request)

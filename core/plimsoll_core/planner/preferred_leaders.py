@@ -20,10 +20,12 @@ LOOK_AT_MOST = 16
 
 @dataclass(slots=True, kw_only=True)
 class Seats:
-    """The starting state of a `Leadership`. Each list has an entry for each partition.
+    """The starting state of a `Leadership`. Each list but `receivers` has an entry for each
+    partition.
 
-    `rows`: the replicas in the plan so far. `first`: the preferred leader before the plan. `free`:
-    True if the order of replicas may change.
+    `rows`: the replicas in the plan so far, which the `Leadership` reorders in place. `first`: the
+    preferred leader before the plan. `topics`: the number of the topic. `free`: True if the order
+    of replicas may change. `receivers`: the usable brokers, which may get leaderships.
     """
 
     rows: list[list[BrokerId]]
@@ -76,8 +78,9 @@ class Leadership:
         self._sit(unit, target)
 
     def succeed(self, p: int, home: Row) -> None:
-        """Choose a new preferred leader for a partition if its former one is no longer a replica:
-        the replica with the fewest leaderships among those that already have a copy."""
+        """Choose a new preferred leader for partition `p` if the one before the plan is no longer a
+        replica: the replica with the fewest leaderships among those on usable brokers that had a
+        copy before the plan (`home`). If there is none, leave the order as it is."""
         row = self._seats.rows[p]
         if self._seats.first[p] in row:
             return

@@ -38,9 +38,10 @@ from plimsoll_core.planner.waves import Limits, waves
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The goal of a Rebalance, and the inputs that the planner needs beside the image.
 
-    `away`: brokers that have been inactive for so long that they get no replicas. `sizes`: the size
-    of one replica in bytes, as far as leaders have reported it. `disks`: the room on brokers'
-    disks, as far as they have reported it.
+    `brokers`: those to add or remove; other modes do not use it. `away`: brokers that have been
+    inactive for so long that they get no replicas. `sizes`: the size of one replica in bytes, as
+    far as leaders have reported it. `disks`: the room on brokers' disks, as far as they have
+    reported it.
     """
 
     mode: RebalanceMode

@@ -39,12 +39,13 @@ def vacancy(slot: int) -> BrokerId:
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """The starting state of a `Layout`. Each list has an entry for each partition.
+    """The starting state of a `Layout`. Each list but `receivers` has an entry for each partition.
 
-    `rows`: the replicas in the plan so far; `home`: those of today. `leaders`: the brokers from
-    which new replicas are copied. `free`: True if replicas that are not vacant may move too.
-    `need`: the number of distinct racks to keep. `barred`: the brokers to which a partition may not
-    go. `racks`: None if racks are ignored.
+    `rows`: the replicas in the plan so far, which the `Layout` changes in place; `home`: those of
+    today. `leaders`: the brokers from which new replicas are copied. `topics`: the number of the
+    topic. `free`: True if replicas that are not vacant may move too. `receivers`: the brokers that
+    may get replicas. `need`: the number of distinct racks to keep, empty if racks are ignored.
+    `barred`: the brokers to which a partition may not go. `racks`: None if racks are ignored.
     """
 
     rows: list[list[BrokerId]]
@@ -149,8 +150,9 @@ class Layout:
     def _fitting(
         self, queue: list[int], source: BrokerId, target: BrokerId, group: BrokerId
     ) -> list[int]:
-        """Return the next partitions of the queue that may be shifted, at most `LOOK_AT_MOST`.
-        `group` is the key of the queue."""
+        """Return the next partitions of the queue that may be shifted, at most `LOOK_AT_MOST`, and
+        skip those before them in later searches for this pair of brokers. `group` is the key of the
+        queue."""
         held, way = self._held.get(source, {}), (source, target, group)
         front, end = self._fronts.get(way, 0), len(queue)
         while front < end:
@@ -255,7 +257,8 @@ def lower_bound(layout: Layout, targets: Targets) -> int:
 
 
 def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
-    """Move replicas until the brokers are balanced. Return the lower bound on the number of moves.
+    """Fill the vacancies and move replicas until the brokers are balanced. Return the lower bound
+    on the number of moves.
 
     `fewest_copies`: afterwards undo each copy that an equally even outcome does not need. That is
     exact without racks, and not done with racks, where one shift can forbid another. It is not set
