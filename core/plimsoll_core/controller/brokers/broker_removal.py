@@ -32,8 +32,10 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
-    """Set the brokers that are being emptied for removal. Refuse a newly listed one if the cluster
-    cannot lose it. A broker can always be taken off the list."""
+    """Replace the list of leaving brokers, which are to be emptied and removed, by the known
+    brokers that the request names. Unknown ids are ignored. Refuse to add a broker if the brokers
+    that stay could not hold the replicas: they are too few, an Explicit assignment names a leaving
+    broker, or a required second rack would be lost. A broker can always be taken off the list."""
     image = turn.image
     known = {*image.members, *image.brokers}
     leaving = tuple(sorted(known.intersection(request.broker_ids)))
@@ -154,8 +156,9 @@ def _rack_lost(
 
 
 def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
-    """Unregister a broker without replicas. Its id is then free, and the volume with the claim
-    `pvc_uid`, if given, is released for deletion. If the broker is not registered, do nothing."""
+    """Unregister a broker and end its restart grant. Its id is then free, and the volume with the
+    claim `pvc_uid`, if given, is released for deletion. Refuse if the broker has another broker
+    epoch, is a member, has a replica or is active. If the broker is not registered, do nothing."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None:
         return Done()
@@ -185,7 +188,8 @@ def volume_gone(turn: DecisionContext, request: VolumeGone) -> Answer:
 
 
 def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
-    """Refuse if the broker still has a replica. Without replicas it is in no ISR and no ELR."""
+    """Refuse if the broker is a member, has a replica, is not fenced, or has a session without
+    being in a controlled shutdown. Without replicas it is in no ISR and no ELR."""
     image = turn.image
     if broker.id in image.members:
         return Refusal(

@@ -69,8 +69,8 @@ def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Re
 
 
 def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Refuse too many listeners, and names that are not lower-case, since names in capitals are the
-    brokers' own endpoints."""
+    """Refuse more than `LISTENERS_MAX` listeners, and a name that is not a lower-case letter and up
+    to ten lower-case letters or digits: names in capitals are the brokers' own endpoints."""
     if len(listeners) > LISTENERS_MAX:
         return _invalid(
             f"A cluster may have at most {LISTENERS_MAX} listeners, not {len(listeners)}."
@@ -109,7 +109,8 @@ def certificates_are_shown(
 def addresses_are_possible(
     turn: DecisionContext, listeners: tuple[Listener, ...]
 ) -> Refusal | None:
-    """Refuse malformed addresses, because brokers register addresses and send them to clients
+    """Refuse advertised addresses that repeat a broker, are not in the order of broker ids, or have
+    a host or port out of range: brokers register these addresses and send them to clients
     unchanged."""
     for listener in listeners:
         stated = listener.advertised or ()

@@ -20,9 +20,10 @@ from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
 
 
 def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
-    """Remove a broker from the ISRs of at most one slice of partitions, and if `lost` also from
-    their ELRs. Return True if no partition is left, False if the caller has to call again for
-    more."""
+    """Remove a broker from the ISRs, and if `lost` also from the ELRs, of at most one slice of
+    partitions, and elect other leaders there. Return True if no such partition is left. Otherwise
+    add the broker to `soft.leaving`, so that it is not elected, and return False: the caller has to
+    call again."""
     affected = [
         p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
     ]
@@ -45,8 +46,9 @@ def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool 
 
 
 def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
-    """Take a broker out of all ISRs, then record that it is fenced. Return False if a later turn
-    has to continue, because more than one slice of partitions is affected.
+    """Remove a broker from the ISRs of one slice of partitions. If no other partition is left,
+    record that the broker is fenced and return True. Otherwise return False: a later turn has to
+    call again.
 
     The fence is recorded last: if the controller fails before it, the next one fences the broker
     again.
@@ -60,7 +62,7 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
     """Record that a broker is unfenced, and elect it for the leaderless partitions that it may
-    lead. It joins no other ISR in this decision."""
+    lead. The broker joins no other ISR in this decision."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
@@ -72,8 +74,10 @@ def unfence(turn: DecisionContext, broker: Broker) -> None:
 
 
 def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Refusal:
-    """Fence a broker on proof that its process ended. Refuse a proof about another broker epoch:
-    the broker has restarted since."""
+    """Fence a broker on proof that its process ended; if more than one slice of partitions is
+    affected, `turn.again` continues. Do nothing if it is fenced already. Refuse if the broker is
+    not registered, or registered with another broker epoch than the proof is about: it has
+    restarted since."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return Refusal(
@@ -91,9 +95,10 @@ def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Re
 
 
 def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
-    """Return the brokers that fell silent within one session timeout, if they are at least two and
-    at least half of all unfenced brokers; otherwise return none. `silent` maps each unfenced broker
-    to the milliseconds since its last heartbeat."""
+    """Return the brokers that fell silent within one session timeout: unfenced ones without a
+    heartbeat for more than half of it, and those fenced for silence within it. Return an empty set
+    unless they are at least two and at least half of all brokers in `silent` and those just fenced.
+    `silent` maps each unfenced broker to the milliseconds since its last heartbeat."""
     timeout_ms = turn.settings.session_timeout_ms
     just_fenced = {
         broker_id
@@ -106,11 +111,13 @@ def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[B
 
 
 def may_judge_mass_loss(turn: DecisionContext) -> bool:
-    """Return True if this controller may fence brokers that fell silent together.
+    """Return True if this controller may fence brokers that fell silent together. The first call
+    records the time of their loss (`soft.mass_loss_since_ms`).
 
     Their loss more likely means that this controller is cut off, so it first hands over to another
-    controller. A successor that sees the same may fence them (until `second_opinion_until_ms`).
-    This controller may do so if no successor has taken over within a session timeout.
+    controller: False. A successor that sees the same may fence them (until
+    `second_opinion_until_ms`). This controller may do so if no successor has taken over within a
+    session timeout after the first call.
     """
     soft = turn.soft
     until = soft.second_opinion_until_ms
@@ -122,8 +129,10 @@ def may_judge_mass_loss(turn: DecisionContext) -> bool:
 
 
 def end_sessions(turn: DecisionContext, late_ms: int) -> None:
-    """Fence one broker with an expired session. Later turns fence further brokers, and remove this
-    one from the rest of its partitions. `late_ms` is the delay of this tick in milliseconds."""
+    """Extend all sessions by `late_ms`, the delay of this tick in milliseconds. Then fence, of the
+    brokers with an expired session or an unfinished fence, the one that has been silent longest. If
+    others are left or the fence takes several slices, set `turn.again`. If brokers fell silent
+    together and this controller may not judge that, fence none and set `turn.hand_over`."""
     _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)
@@ -167,8 +176,8 @@ def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
-    """Return the milliseconds since the last heartbeat of each unfenced broker. For a broker that
-    has sent nothing in this term, return 0 and count from now."""
+    """Return the milliseconds since the last heartbeat of each unfenced broker. For a registration
+    that has sent nothing in this term, record a contact now and return 0."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
         if broker.fenced:

@@ -99,8 +99,9 @@ def begin_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 
 
 def go_on_shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """Continue a controlled shutdown. Return True if the broker may stop: it is in no ISR, and
-    every active broker that can decode the metadata has applied that."""
+    """Continue a controlled shutdown. While the broker is in an ISR, remove it from those of a
+    further slice of partitions and return False. Return True, so that the broker may stop, once it
+    is in none and every active broker that can decode the metadata has applied that."""
     if any(broker.id in p.isr for p in turn.hosted(broker.id)):
         _hand_leaderships_over(turn, broker, request)
         return False

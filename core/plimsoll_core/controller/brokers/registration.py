@@ -28,8 +28,9 @@ from plimsoll_core.phrasing import brokers_text
 
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """Refuse a new process with an empty volume if the broker may hold the only complete copy of a
-    partition, because a failed mount looks like an empty disk. A process that is registered already
-    is not refused, because it wrote its data after it started."""
+    partition, because a failed mount looks like an empty disk; record the broker in `soft.emptied`
+    then. A process that is registered already is not refused, because it wrote its data after it
+    started."""
     known = turn.image.brokers.get(request.broker_id)
     begun = known is not None and known.incarnation_id == request.incarnation_id
     if begun or not request.volume_is_empty:
@@ -73,8 +74,8 @@ def register(turn: DecisionContext, request: RegisterBroker) -> Answer | Refusal
 
 
 def _same_incarnation(turn: DecisionContext, existing: Broker, request: RegisterBroker) -> Answer:
-    """Update the registration of a process that registers again. The process keeps its broker
-    epoch, and stays fenced or unfenced. If nothing changed, add no record."""
+    """Update the registration and the contact of a process that registers again. The process keeps
+    its broker epoch, and stays fenced or unfenced. If nothing changed, add no record."""
     record = BrokerUpdated(
         cause="registration",
         broker_id=request.broker_id,
@@ -97,9 +98,10 @@ def _same_incarnation(turn: DecisionContext, existing: Broker, request: Register
 def _new_incarnation(
     turn: DecisionContext, existing: Broker | None, request: RegisterBroker
 ) -> Answer:
-    """Register a new process of a broker, after its removal from all ISRs, and from ELRs if the
-    former process did not stop cleanly. The registration is recorded last: if the controller fails
-    before it, the broker registers again."""
+    """Remove the broker from all ISRs, and from ELRs if its former process did not stop cleanly;
+    then register the new process, fenced. If more than one slice of partitions is affected,
+    `turn.again` continues, and the answer is void. The registration is recorded last: if the
+    controller fails before it, the broker registers again."""
     clean = (
         existing is not None
         and request.previous_broker_epoch == existing.broker_epoch
@@ -195,8 +197,9 @@ def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Re
 
 
 def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse a broker that is not a member. A broker that is being removed may come back until it
-    is unregistered."""
+    """Refuse a negative id, and a broker that is neither a member nor registered. A broker that is
+    being removed may come back until it is unregistered. If no members are committed yet, any other
+    id is accepted."""
     image = turn.image
     if request.broker_id < 0:
         return Refusal(
@@ -239,8 +242,8 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
 
 
 def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse while another process of this broker has a session. A process with the same
-    directories is excepted: it has certainly ended, since this process holds the lock of the
+    """Refuse while another process of this broker has a session. An earlier process with the same
+    directories is excepted: it has certainly ended, since the new process holds the lock of the
     directories."""
     existing = turn.image.brokers.get(request.broker_id)
     if (

@@ -53,7 +53,8 @@ class Decision:
 @dataclass(slots=True, kw_only=True)
 class DecisionContext:
     """The inputs of one decision (image, volatile state, time, settings), and the records that it
-    has added so far. `image` includes these records."""
+    has added so far. `image` includes these records. `now_ms` is the time on the controller's
+    monotonic clock. `again` and `hand_over` become those of the `Decision`."""
 
     image: ClusterImage
     soft: VolatileState
@@ -77,8 +78,9 @@ class DecisionContext:
         *,
         without: AbstractSet[BrokerId] = frozenset(),
     ) -> None:
-        """Add the records that change partitions as `wishes` say; each partition may occur once.
-        `cause` is the cause in the records. Brokers in `without` are not elected."""
+        """Add the records that change partitions as `wishes` say, and update the volatile state to
+        match; each partition may occur once. `cause` is the cause in the records. Brokers in
+        `without` are not elected."""
 
         absent = away(self.image)
 
@@ -179,14 +181,16 @@ def access_too_old(turn: DecisionContext) -> Refusal | None:
 
 
 def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """Record that a broker failed now. A requested stop is not recorded."""
+    """Record a failure of a broker at `turn.now_ms`, and forget those older than the flap window.
+    Callers do not record a requested stop."""
     kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
     turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
 
 
 class HoldBack(NamedTuple):
-    """The reason why a broker is held back. `times`: the number of its failures within the window.
-    `last_ms`: the time of the last one; from then on the broker is held back for `wait_ms`."""
+    """The reason why a broker is held back. `times`: the number of its failures within the flap
+    window. `last_ms`: the time of the last one (the controller's clock, milliseconds); from then on
+    the broker is held back for `wait_ms`."""
 
     times: int
     last_ms: int

@@ -200,7 +200,7 @@ def as_records(
 
 
 def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the sorted indexes as ranges [first, last], both inclusive."""
+    """Return `indexes`, which must be sorted, as ranges [first, last], both inclusive."""
     found: list[tuple[int, int]] = []
     for index in indexes:
         if found and found[-1][1] == index - 1:

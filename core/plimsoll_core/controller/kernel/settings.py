@@ -22,7 +22,16 @@ class OffsetsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings on which decisions depend, from the LogCluster's spec and the Helm chart."""
+    """The settings on which decisions depend, from the LogCluster's spec and the Helm chart.
+
+    `session_timeout_ms`: a broker without a heartbeat for so long is fenced.
+    `slice_partitions_max`: the most partitions that one turn changes. A broker that failed within
+    `flap_window_ms` is held back from ISRs for at most `flap_wait_ms_max`. `producer_id_block`: the
+    producer ids in one block. `unclean_wait_ms`: the longest wait of a Proactive recovery for
+    replicas' reports. `preferred_leader_interval_ms`: the time between two elections of preferred
+    leaders. `target_lost_ms`: a broker inactive for so long is replaced as the target of a move.
+    `maintenance_suspended`: True if no restart is granted.
+    """
 
     session_timeout_ms: int = 6_000
     slice_partitions_max: int = 1_000

@@ -120,8 +120,10 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
 
 
 def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
-    """Return the partitions that each entry names. Refuse if a partition is named twice or is moved
-    by another object. An entry that moves replicas away from brokers may have no partition left."""
+    """Return each entry of the request with the partitions that it names. Refuse an unknown name, a
+    partition that is named twice, is moved by another object or has other replicas stated by its
+    Topic object, and a request that names no partition. An entry that moves replicas away from
+    brokers may have none left."""
     found: Named = []
     seen: set[PartitionKey] = set()
     movers = running(turn.image)
@@ -291,8 +293,8 @@ def _begin_moves(
 def _refused(
     turn: DecisionContext, row: Reassignment, refusal: Refusal, wall_ms: int
 ) -> Answer | Refusal:
-    """Record a refusal for a wrong object as the end of the Reassignment. Return any other refusal
-    unchanged: the Reassignment begins later."""
+    """End the Reassignment as Failed, with the refusal as its reason, if the reason is in `FINAL`.
+    Return any other refusal unchanged: the next reconcile tries to begin again."""
     if refusal.reason not in FINAL:
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)
@@ -366,8 +368,8 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
 def _settle(
     turn: DecisionContext, row: Reassignment, request: RunReassignment
 ) -> ReassignmentState:
-    """End a Reassignment of which no partition moves any more: Completed, or Failed if some of its
-    partitions do not exist any more."""
+    """End a Reassignment of which no partition moves any more, and elect preferred leaders for its
+    partitions: Completed, or Failed if some of them do not exist any more."""
     image, named = turn.image, list(row.named())
     there = [key for key in named if key in image.partitions]
     lead_by_preferred(turn, there, mover_name(row))
@@ -431,8 +433,9 @@ def _waiting_for(
 def _roll_back(
     turn: DecisionContext, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
 ) -> ReassignmentState:
-    """Roll back the moves of a cancelled Reassignment where that is safe. The others wait until
-    more replicas are in sync. End the Reassignment as Cancelled when no move is left."""
+    """Roll back the moves of a cancelled Reassignment where that is safe, at most one slice in a
+    turn. The other moves wait until more replicas are in sync. End the Reassignment as Cancelled
+    when no move is left."""
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):

@@ -159,8 +159,9 @@ def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | Non
 
 
 def _holds(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """Return True if the move still fits its partition. If another request is moving the partition,
-    the replicas of that target are compared, and the Rebalance waits for that move to end."""
+    """Return True if the move still fits its partition: the partition exists, its target replicas
+    are `move.before`, and it may get `move.after`. If another request is moving the partition, the
+    Rebalance waits for that move to end."""
     p = turn.image.partitions.get(move.key)
     if p is None or p.target != move.before or len(move.after) != len(move.before):
         return False
@@ -242,8 +243,8 @@ def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
 
 
 def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
-    """Add the records of this look: moves that ended, moves that begin, and the changes of their
-    partitions."""
+    """Add the records of one pass over the plan (`look`): moves that ended, moves that begin, and
+    the changes of their partitions."""
     uid = row.object.uid
     rest = _rest(turn, row)
     active = rest.active
@@ -344,7 +345,7 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """Add moves for the replicas that the removed brokers still hold after the plan, as when
+    """Add moves for the replicas that the brokers to be removed still hold after the plan, as when
     another request placed them there. Wait for a partition that is moving, since its move may be
     cancelled. Return a refusal if no target can be chosen, or None."""
     leaving = frozenset(_left(row))
@@ -418,8 +419,9 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
 def _roll_back(
     turn: DecisionContext, row: Rebalance, request: RunRebalance | RebalanceObjectGone
 ) -> RebalanceState:
-    """Roll back the moves of a cancelled Rebalance where that is safe. The others wait until more
-    replicas are in sync."""
+    """Roll back the moves of a cancelled Rebalance where that is safe, at most one slice in a turn.
+    The other moves wait until more replicas are in sync. End the Rebalance as Cancelled when no
+    move is left."""
     rest = _rest(turn, row)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     ended: list[int] = []

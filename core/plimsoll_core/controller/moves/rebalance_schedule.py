@@ -58,8 +58,9 @@ class Look:
 
     `moving` are under way. `claimed` were recorded as begun, but their partition was not changed
     yet. `begin` may begin now. `moved` and `dropped` have the plan numbers of moves that ended.
-    `lost` have a target that stays away. `stuck` has the reasons why moves under way stall, `waits`
-    the reasons why others have not begun. `more` is True if moves are left for the next turn.
+    `lost` add a replica on a broker that is lost (`target_choice.is_lost`). `stuck` has the reasons
+    why moves under way stall, `waits` the reasons why others have not begun. `more` is True if
+    moves are left for the next turn.
     """
 
     moving: list[Row] = field(default_factory=list)
@@ -114,8 +115,10 @@ def choose_next(
     movers: list[Mover],
     limits: MoveLimits,
 ) -> None:
-    """Add the moves that may begin now to `look.begin`. `movers` are the other objects that are
-    moving partitions. `limits` bounds the moves that run at the same time."""
+    """Add the moves that may begin now to `look.begin`, at most one slice. Add moves that turn out
+    to be done or impossible, and the reasons of those that wait, to the other parts of `look`.
+    `movers` are the other objects that are moving partitions. `limits` bounds the moves that run at
+    the same time."""
     room = _Room(limits)
     space = _Space(turn)
     for move in (*(move for move, _ in look.moving), *look.claimed):

@@ -55,18 +55,19 @@ from plimsoll_core.planner.request import (
 
 DISK_FULL = "DiskFull"
 FRESH_MS = 60_000
-"""The greatest age of a report that is used, in milliseconds. Each heartbeat brings a new one."""
+"""The greatest age of a broker's report on its disk that is used, in milliseconds. Each heartbeat
+brings a new one."""
 COMPARED_MAX = 20_000
-"""The most partitions with loads that are compared. In a larger cluster only the loads of the
-affected topics are compared, as a turn must be short."""
+"""The most partitions over which the planner counts the brokers' loads. In a larger cluster it
+counts only the affected topics, as a turn must be short."""
 DECLARED = "reassignment by its Topic object"
 Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
 """The changes that begin moves in this turn, and True if more are to follow in later turns."""
 
 
 def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
-    """Return the free room on the disk of each broker that has reported it lately, less what
-    running copies will still write there."""
+    """Return the free room on the disk of each broker that has reported it within `FRESH_MS`, less
+    what running copies will still write there. Other brokers are left out."""
     pending: Counter[BrokerId] = Counter()
     for key in soft.moving:
         p = image.partitions.get(key)
@@ -82,7 +83,7 @@ def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[Br
 
 def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) -> Refusal | None:
     """Refuse moves that together add more bytes to a broker than its disk has room for. Unknown
-    sizes count as 0, and brokers without a report have room for all."""
+    sizes count as 0, and a broker without a recent report is not checked."""
     incoming: Counter[BrokerId] = Counter()
     for p, target in targets:
         for broker in target:
@@ -148,7 +149,8 @@ class Want:
 
     @property
     def fulfilled(self) -> bool:
-        """Return True if the partition has such replicas, or is moving to such replicas."""
+        """Return True if the partition has, or is moving to, exactly `size` replicas outside
+        `off`."""
         target = self.partition.target
         return len(target) == self.size and self.off.isdisjoint(target)
 
@@ -281,8 +283,9 @@ def end_moves(turn: DecisionContext) -> None:
 
 
 def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
-    """Return the moves that the declaration requires; there are none if all partitions have the
-    declared replicas or are moving to them. Return a Refusal if a target is not possible."""
+    """Return the moves that the declaration requires, at most one slice of partitions; there are
+    none if all partitions have the declared replicas or are moving to them. Return a Refusal if a
+    target is not possible or another object moves a partition."""
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
     at_once = turn.settings.slice_partitions_max
@@ -304,7 +307,8 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
 
 def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
     """Return the changes that give all partitions `factor` replicas: for partitions with another
-    number, and for partitions that are moving to a broker that was lost before it was in sync."""
+    number, and for partitions that no Reassignment or Rebalance moves and that are moving to a
+    broker that was lost before it was in sync."""
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:

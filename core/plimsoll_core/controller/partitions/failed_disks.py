@@ -32,8 +32,9 @@ def is_short(turn: DecisionContext, broker_id: BrokerId) -> bool:
 
 
 def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
-    """Move leaderships off a broker with a nearly full disk, to ISR members on brokers with room.
-    At most one slice of partitions is changed; the next heartbeat continues."""
+    """If the broker's disk is nearly full, move its leaderships to ISR members on brokers with
+    room. At most one slice of partitions is changed; the next heartbeat continues. A partition
+    without such a member stays."""
     if not is_short(turn, broker.id):
         return
     short = frozenset(one for one in turn.image.brokers if is_short(turn, one))
@@ -52,8 +53,8 @@ def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
     """Record that the broker's logs of these leaderless partitions are online again, and elect
-    leaders that are clean. Repeat an election if its records were dropped because the metadata log
-    was full."""
+    members of the ISR, or of the ELR if the ISR is empty, where one may lead. Repeat an election if
+    its records were dropped because the metadata log was full."""
     back: list[tuple[Partition, PartitionUpdate]] = []
     late: list[tuple[Partition, PartitionUpdate]] = []
     for partition in partitions:

@@ -250,9 +250,9 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
 
 
 def return_leaders(turn: DecisionContext) -> None:
-    """Elect the preferred replicas of at most one slice of partitions that others lead, at
-    intervals of `preferred_leader_interval_ms`. All of them at once would disturb clients
-    noticeably."""
+    """Every `preferred_leader_interval_ms`, elect the preferred replicas of partitions that other
+    replicas lead; at other times do nothing. One call elects at most one slice, and the next call
+    continues after a full one. All elections at once would disturb clients noticeably."""
     due_ms = turn.soft.leaders_due_ms
     if due_ms is None:
         due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
@@ -266,8 +266,9 @@ def return_leaders(turn: DecisionContext) -> None:
 
 
 def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey], mover: str) -> None:
-    """Elect the preferred replicas of partitions that the object `mover` has moved. At most one
-    slice is changed here; ticks change the rest."""
+    """Elect the preferred replicas of the partitions `keys`, which the object `mover` (a name as by
+    `mover_name`) has moved, where others lead. At most one slice is changed here; ticks change the
+    rest."""
     displaced = (key for key in keys if key in turn.soft.displaced)
     batch = islice(_returning(turn, displaced), turn.settings.slice_partitions_max)
     turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], AFTER_MOVE + mover)

@@ -82,9 +82,9 @@ def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> boo
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
-    """Record the logs that a broker reports, and recover the partitions that can now be decided.
-    Brokers repeat their reports while a partition has no leader, so a new controller gets them as
-    well."""
+    """Record the logs that a broker reports of leaderless partitions, and elect leaders where that
+    is now decided. Refuse a report of another broker epoch. Brokers repeat their reports while a
+    partition has no leader, so a new controller gets them as well."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -106,15 +106,16 @@ def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusa
 
 
 def recover_overdue(turn: DecisionContext) -> None:
-    """Decide the Proactive recoveries for which the wait for reports is over."""
+    """Decide the Proactive recoveries for which the wait for reports is over, at most one slice,
+    those that are due longest first."""
     due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
     found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
     _recover(turn, found)
 
 
 def wake(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """Decide again the recoveries of partitions with a replica on this broker, which was just
-    unfenced."""
+    """Decide again the recoveries of leaderless partitions with reported logs and a replica on this
+    broker, which was just unfenced; at most one slice."""
     waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
     _recover(turn, waiting[: turn.settings.slice_partitions_max])
 
@@ -194,9 +195,9 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """Return the leader of a Proactive recovery, or None if there is none yet. The recovery waits
-    for reports of all replicas, including fenced members of the ELR, but no longer than
-    `unclean_wait_ms`."""
+    """Return the leader of a Proactive recovery. Return None if there is none yet, and set
+    `overdue_ms` if the recovery waits for reports. It waits for all replicas, including fenced
+    members of the ELR, but no longer than `unclean_wait_ms`."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)
@@ -221,10 +222,11 @@ class KnownLoss:
 
 
 def estimated_loss(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
-    """Return the loss if the most complete available replica were elected now. Return None if no
-    replica has reported its log.
+    """Return the loss if the most complete of the replicas that may lead (if none may, of all that
+    have reported their logs) were elected now. Return None if no replica has reported its log.
 
-    Reports for this leader epoch count even if their broker has registered anew since.
+    The loss is counted against every report for this leader epoch, even if that replica's broker
+    has registered anew since.
     """
     logs = told(turn.image, turn.soft, partition, partition.replicas)
     able = {b: log for b, log in logs.items() if turn.may_lead(b, partition)}

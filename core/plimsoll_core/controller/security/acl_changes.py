@@ -38,8 +38,8 @@ def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
 
 
 def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
-    """Add the ACLs that the owner does not have yet. Return a refusal and add none if one is
-    malformed or they are too many."""
+    """Add those of the ACLs that `owner` does not have yet, and return None. If one is malformed or
+    they are too many, add none and return a refusal."""
     known = turn.image.security.acls
     new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
     for acl in new:  # what an earlier release took stays, and hinders no other change

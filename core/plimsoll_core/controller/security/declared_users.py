@@ -160,7 +160,8 @@ def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     """Replace the ACLs that the object declares by those of the request. ACLs that the object does
-    not state any more are removed first, which makes room for new ones."""
+    not state any more are removed first, which makes room for new ones. If the new ones cannot be
+    added, return a refusal, and the caller undoes the removal; otherwise return None."""
     uid = request.object.uid
     _give_up(turn, uid, frozenset(request.acls))
     return add_wanted(turn, request.acls, uid)
@@ -205,7 +206,8 @@ def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
 
 def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
     """Record that a User object exists, or since when it is missing, so that the next controller
-    continues the grace period. If the clock went back, the grace period begins anew."""
+    continues the grace period. If the clock went back, the grace period begins anew. Do nothing if
+    the object owns no user name."""
     name, now_ms = _name_of(turn, request.object), request.gone_since_ms
     if name is None or request.object.uid == NO_OBJECT:
         return Done()

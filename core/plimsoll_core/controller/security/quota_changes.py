@@ -97,8 +97,8 @@ def _change(turn: DecisionContext, change: QuotaChange) -> None:
 
 
 def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Refusal:
-    """Set the default quotas that a LogCluster states, which apply to users without quotas of their
-    own."""
+    """Replace the default quotas that the LogCluster declares by those of the request. They apply
+    to users without quotas of their own. Refuse a row that is not a default or is malformed."""
     wanted = {row.entity: row for row in request.rows}
     if list(turn.image.quotas.of_owner(BY_CLUSTER)) == _in_order(wanted.values()):
         return Done()
@@ -114,8 +114,8 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
 
 
 def settle_user(turn: DecisionContext, user: str, values: QuotaValues | None, owner: str) -> None:
-    """Set the user's quotas as the User object `owner` declares them, also in place of a client's.
-    Remove the object's quotas if `values` is None or empty."""
+    """Set the user's quotas as the User object with the uid `owner` declares them, also in place of
+    a client's. If `values` is None or empty, remove the quotas if this object declared them."""
     entity = QuotaEntity(user=user)
     found = turn.image.quotas.rows.get(entity)
     if values is not None and values != QuotaValues():

@@ -47,9 +47,9 @@ _NOBODY = Refusal(
 
 
 def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
-    """Return a refusal if the client of a forwarded request has no valid login, or lacks a right
-    that the request needs. Return None if it may, or if requests of this type need no client's
-    rights."""
+    """Return a refusal if the client of a forwarded request has no valid login or, while rights are
+    enforced, is not stated or lacks a right that the request needs. Return None otherwise, and for
+    requests that need no client's rights."""
     needed = _NEEDED.get(type(request))
     if needed is None:
         return None

@@ -73,7 +73,8 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
 
 
 def unacceptable(one: ScramCredential) -> Refusal | None:
-    """Return a refusal if the credential is invalid."""
+    """Return a refusal if the credential's user name, iterations, or length of salt or keys is
+    invalid, or None."""
     if illegal_user_name(one.user):
         text = (
             "A user's name has 1 to 128 letters, digits and . _ : @ - and neither begins with"

@@ -56,8 +56,9 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
 
 
 def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
-    """Detach a topic from its Topic object, and leave the topic itself unchanged. From then on no
-    other object may declare the topic, but the same object may do so again."""
+    """Detach a topic from its Topic object, and leave the topic itself unchanged. From then on
+    another object may declare the topic only by adopting it, but the same object may do so again.
+    Do nothing if the object declares no topic."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
         turn.add(

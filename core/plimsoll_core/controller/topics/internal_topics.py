@@ -44,8 +44,8 @@ def wanted_replicas(stated: int, brokers: int) -> int:
 
 def adjust_replicas(turn: DecisionContext) -> None:
     """Begin to move the partitions of internal topics that have too few replicas, or too many for
-    the brokers that stay. This is checked every `LOOK_EVERY_MS` milliseconds, for one slice of
-    partitions."""
+    the brokers that stay: at most one slice of each topic, every `LOOK_EVERY_MS` milliseconds. Do
+    nothing in between."""
     due_ms = turn.soft.internal_due_ms
     if due_ms is not None and turn.now_ms < due_ms:
         return
@@ -107,8 +107,8 @@ def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool)
 
 
 def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -> Answer | Refusal:
-    """Return the internal topic, created now if it does not exist, with at most one replica per
-    active broker."""
+    """Create the internal topic that the request names, with at most one replica per active broker,
+    unless it exists, and return it. Refuse any name but that of the group offsets."""
     name = request.name
     if name != GROUP_OFFSETS:
         message = f"There is no internal topic {name[:100]!r}."

@@ -46,8 +46,8 @@ FLOOR = 64
 
 
 def check_name(turn: DecisionContext, name: str) -> Refusal | None:
-    """Refuse a name that differs from an existing topic's only in '.' and '_'. Metrics do not
-    distinguish these."""
+    """Refuse an illegal name, and one that differs from an existing topic's only in '.' and '_',
+    which metrics do not distinguish."""
     if refusal := check_form(name):
         return refusal
     if "." not in name and "_" not in name:
@@ -148,14 +148,16 @@ class PartitionRoom:
         )
 
     def made(self, rows: Assignment) -> None:
-        """Charge the replicas of partitions that this request creates."""
+        """Charge the replicas of partitions that this request creates to its owner. `refusal` has
+        been called for them."""
         if self._pool is not None:
             self._pool.take(self.owner, sum(map(len, rows)))
 
 
 def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
-    """Return the principal to which the request's replicas are charged, or an empty string if there
-    is none."""
+    """Return the principal to which the request's replicas are charged, the network of an anonymous
+    client, or an empty string if there is none: without a client, for a super user, or before
+    topics have owners."""
     if behalf is None or turn.image.metadata_version < OWNERS_SINCE:
         return ""
     if behalf.principal == ANONYMOUS:
@@ -284,8 +286,8 @@ def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """Add the records of a new topic and return it. Its id is derived from the offset of its first
-    record and a secret key."""
+    """Add the records of a new topic with its partitions, and return the topic. Its id is derived
+    from the offset of its first record, its name and a secret key."""
     place = f"{turn.soft.topic_id_key.hex()}{turn.image.next_offset}/{plan.name}"
     topic_id = uuid.uuid5(turn.image.cluster_id, place)
     turn.add(
@@ -327,8 +329,8 @@ def _first_isr(
     held: AbstractSet[BrokerId],
     min_isr: int,
 ) -> tuple[BrokerId, ...]:
-    """Return the first ISR of a new partition: its active replicas. Brokers that are held back
-    after failures are left out if the others are enough for min ISR."""
+    """Return the first ISR of a new partition: its active replicas, in the order of `row`. Brokers
+    that are held back after failures (`held`) are left out if the others are enough for min ISR."""
     present = tuple(broker for broker in row if broker in active)
     steady = tuple(broker for broker in present if broker not in held)
     return steady if len(steady) >= min(min_isr, len(row)) else present

@@ -73,9 +73,11 @@ def _removed_lately(image: ClusterImage, now_ms: int) -> int:
 
 
 def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Refusal:
-    """Advance the deletion of the topic that the missing object declared: begin its grace period,
-    then remove it. It is called repeatedly until the topic is gone. Do nothing if the topic belongs
-    to an object with another uid."""
+    """Advance the deletion of the topic that the missing object declared: begin its grace period;
+    after that remove the topic, unless another object claims it (`request.claimed`), or refuse a
+    mass deletion. If `request.heir` is given, only bind the topic to that object; if its deletion
+    policy is Retain, only detach it. It is called repeatedly until the topic is gone. Do nothing if
+    no topic belongs to the object with this uid."""
     topic = turn.image.topic_of(request.object)
     if topic is None:
         return Done()
