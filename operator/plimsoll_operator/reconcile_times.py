@@ -35,8 +35,9 @@ class ReconcileCounters:
 
 @dataclass(slots=True)
 class ReconcileTimes:
-    """Figures about the passes of one reconcile queue: how many keys wait, since when each running
-    pass runs, and since when each failing object fails. `now_s`: a monotonic clock in seconds."""
+    """Figures about the passes of one reconcile queue: how many keys wait (the queue sets
+    `waiting`), since when each running pass runs, and since when each failing key fails. `now_s`: a
+    monotonic clock in seconds."""
 
     counters: ReconcileCounters
     now_s: Callable[[], float]

@@ -43,8 +43,8 @@ class AppendRefused(MetadataLogError):
 
 
 class SnapshotRequired(MetadataLogError):
-    """Raised without sending anything if the log is full: every place holds a batch that no
-    released snapshot covers."""
+    """Raised without sending anything if the log has no free slot for the batch: each holds a batch
+    that no released snapshot covers, or is reserved for a new term or a `SnapshotTaken`."""
 
 
 class LogRegressed(MetadataLogError):

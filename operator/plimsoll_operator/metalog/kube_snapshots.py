@@ -194,8 +194,9 @@ class SnapshotStore:
         raise LogUnavailable(f"cannot create MetadataSnapshot {name}: {answer.sentence}")
 
     async def delete_older(self, end_offset: int) -> None:
-        """Delete all snapshots that end below `end_offset`, incomplete ones included: first
-        indexes, then chunks."""
+        """Delete all snapshots with an end offset below `end_offset`, incomplete ones included:
+        first indexes, then chunks. One deleted meanwhile is no error. Raise `LogUnavailable` if the
+        API server refuses."""
         for part in ("index", "chunk"):
             selector = f"{self._place.selector},{labels.LOG_PART}={part}"
             old = [

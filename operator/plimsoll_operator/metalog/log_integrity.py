@@ -28,8 +28,8 @@ class Gap(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptied:
-    """A slot from which the records were dropped after a snapshot. It still states sequence, end
-    offset and nonce of the batch that it held."""
+    """A slot from which the records were dropped after a snapshot. It still states the sequence,
+    the end offset (exclusive) and the nonce of the batch that it held."""
 
     sequence: int
     end_offset: int
@@ -39,7 +39,7 @@ class Emptied:
 @dataclass(slots=True)
 class LogFollower:
     """Accepts batches one after another and checks that each may follow the one before. `tip` is
-    the end of what was accepted.
+    the end of what was accepted, the batches of an incomplete group included.
 
     `offer` returns the batches that may now be applied: none while a group is incomplete, the whole
     group with its last batch. It raises `Gap` if the batch is not the next one, and `LogCorrupt` if
@@ -206,7 +206,8 @@ class History:
         return sequence
 
     def forget_below(self, end_offset: int) -> None:
-        """Forget all batches that end below `end_offset`."""
+        """Forget all batches with an end offset below `end_offset`; the one that ends there
+        stays."""
         index = bisect_left(self._ends, end_offset)
         del self._ends[:index]
         del self._known[:index]

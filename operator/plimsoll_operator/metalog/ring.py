@@ -333,8 +333,9 @@ class Ring:
 
     async def empty(self, number: int, sequence_max: int) -> None:
         """Replace the batch in a slot, which a snapshot covers, by only its sequence, end offset
-        and nonce (`Emptied`). Do nothing if its sequence is above `sequence_max`. There is one
-        attempt; a failure is harmless, since the slot then stays full."""
+        and nonce (`Emptied`). Do nothing if the slot holds no batch or one of a sequence above
+        `sequence_max`. There is one attempt; a failure is not reported and harmless, since the slot
+        then stays full."""
         slot = self._slots[number]
         batch = slot.content
         if not isinstance(batch, Batch) or batch.sequence > sequence_max:

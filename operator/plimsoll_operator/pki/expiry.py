@@ -22,8 +22,9 @@ operator; `given`: taken from a Secret that a user supplied."""
 
 
 class ListenerCertificate(NamedTuple):
-    """One time series of the metrics. `listener`: empty for an authority. `not_after_ms`: the
-    expiry in milliseconds since 1970; of a listener, the earliest among all brokers."""
+    """One time series of the metrics: of a kind of certificates of one listener, or, with an empty
+    `listener`, of an authority. `not_after_ms`: the expiry in milliseconds since 1970; of a
+    listener, the earliest among all brokers."""
 
     listener: str
     kind: CertificateKind | AuthorityKind

@@ -55,8 +55,8 @@ OWN_BUSINESS = ("kube-system", "kube-public", "kube-node-lease")
 
 
 def not_read(error: ApiError) -> NotRead:
-    """Return the value that stands for a fact which could not be read because of `error`: the API
-    server refused, or did not answer."""
+    """Return the NotRead for a fact that could not be read because of `error`. Its `refused` is
+    False if the API server did not answer, True for any other error."""
     message = error.message.rstrip(".")
     if error.status in REFUSALS:
         message += " (repeat with an administrator's kubeconfig)"

@@ -168,9 +168,9 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.LOG, owner), LOG_SETTLES_MS)
 
     def _namespace(self, name: str) -> None:
-        """Queue the Topics and Users of a namespace that belong to clusters of other namespaces,
-        because the namespace's labels, which decide if those clusters accept them, may have
-        changed."""
+        """Queue the Topics and Users of the namespace `name` that belong to clusters of other
+        namespaces which this process leads, deleted Users with a committed login included: the
+        namespace's labels may have changed, by which these clusters admit or reject them."""
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))

@@ -33,8 +33,8 @@ logger.addFilter(_is_ours)
 
 @web.middleware
 async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that refuses requests of web pages: a page in a user's browser must not read a
-    port that is forwarded to the user's machine."""
+    """Middleware that refuses requests of web pages with 403: a page in a user's browser must not
+    read a port that is forwarded to the user's machine."""
     local = request.transport.get_extra_info("sockname") if request.transport else None
     headers = request.headers
     if why := refused_page(local, headers.get("Host", ""), from_page="Origin" in headers):
@@ -43,9 +43,9 @@ async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class HttpServer:
-    """Serves metrics, views and probes of one operator process. `ready` returns True once the
-    watches have begun; `/readyz` shows it. `guard` decides access to the views; None admits every
-    request that reaches the port."""
+    """Serves metrics, views and probes of one operator process. `/readyz` answers 200 once `ready`
+    returns True, which it does after the watches have begun, and 503 before. `guard` decides access
+    to the views; None admits every request that reaches the port."""
 
     def __init__(self, parts: Parts, ready: Callable[[], bool], guard: Guard | None = None) -> None:
         self._parts = parts

@@ -97,7 +97,8 @@ class ClusterSupervisor:
 
     def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
         """Handle the end of a worker's task. If it failed, which only a bug can cause, log the
-        error and start a new worker after `CRASH_BACKOFF_S`; if it was cancelled, do nothing."""
+        error and, unless the worker was stopped or replaced, start another one after
+        `CRASH_BACKOFF_S` seconds. If it was cancelled, do nothing."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         costs = f"the leadership of {'/'.join(found.key)}; retried in {CRASH_BACKOFF_S:g} s"

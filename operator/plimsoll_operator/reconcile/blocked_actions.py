@@ -50,8 +50,8 @@ _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list[BlockedAction]:
     """Return a list with the row that shows a blocked object in the LogCluster's status. Return an
     empty list if `shown`, the object's conditions, holds no True condition Blocked. `action`: the
-    object's kind; `name`: its namespace/name; `now`: when it was first seen blocked, as a
-    timestamp."""
+    object's kind; `name`: its namespace/name; `now`: the timestamp that the row states as its
+    start."""
     blocked = next((c for c in shown if c.type == "Blocked" and c.status == "True"), None)
     if blocked is None:
         return []

@@ -45,8 +45,9 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassResult(msgspec.Struct):
-    """Effects of one pass of a reconciler: statuses, Events and stall causes to show, and work to
-    queue. The reconciler fills it within a `with` block, and returns it."""
+    """Effects of one pass of a reconciler, to be carried out later by `TermEffects`: statuses,
+    Events, blocked actions and stall causes to show, work to queue, and targets to render again
+    (`marked`). The reconciler fills it within a `with` block, and returns it."""
 
     status: ObjectStatus | None = None
     events: list[Occurrence] = []

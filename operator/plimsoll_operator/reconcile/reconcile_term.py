@@ -67,7 +67,9 @@ async def _nowhere() -> None:
 @dataclass(slots=True, kw_only=True)
 class Term:
     """State and helpers of one cluster's reconcilers while this operator leads it. Every reconcile
-    pass gets it as its argument."""
+    pass gets it as its argument. `key`: namespace and name of the LogCluster; `objects`: the users'
+    objects as last seen; `seen_uids`: creation times of the Topics and Users seen, by uid; `now_ms`
+    and `monotonic_ms`: the host's wall clock and monotonic clock."""
 
     # Namespace and name of the LogCluster.
     key: Key

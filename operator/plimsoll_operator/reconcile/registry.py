@@ -61,8 +61,10 @@ confines a bug of the step to it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKind:
-    """Row of one kind: its resource, where its objects are kept, and the functions that reconcile
-    and render them."""
+    """Row of one kind: its API `resource`, the `shelf` of its objects as last seen, the class of
+    its `status`, the `task` that an event about an object queues, and functions: `reconcile` runs
+    one pass, `render` returns the status to write (None if there is none), and `absent` yields the
+    work for deleted objects that the committed image still knows."""
 
     # API resource of its objects.
     resource: Kind

@@ -29,7 +29,9 @@ Shown = TypeVar(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFailure:
-    """A bug of the operator in the last pass over an object."""
+    """A bug of the operator in the last pass over an object. `target` and `uid`: the object that
+    shows the bug (the LogCluster if the object is deleted); `where`: the exception's class, file
+    and line."""
 
     # The object that shows the bug, and its uid. It is the LogCluster if the object is deleted.
     target: Target

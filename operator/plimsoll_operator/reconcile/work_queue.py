@@ -25,8 +25,8 @@ BACKOFF_MS_MAX = 60_000
 
 
 class Retry(Exception):
-    """Raised by a handler that cannot complete yet, so that it is called again: after `after_ms`,
-    or with backoff if that is None. It is not logged as a failure."""
+    """Raised by a handler that cannot complete yet, so that its key is handled again: after
+    `after_ms` milliseconds, or with backoff if that is None. It is not logged as a failure."""
 
     def __init__(self, why: str, after_ms: int | None = None) -> None:
         super().__init__(why)

@@ -149,8 +149,9 @@ def cluster_conditions(
     whys: Mapping[str, str] = NO_WHYS,
 ) -> tuple[Condition, Condition]:
     """Return the conditions Ready and Reconciling of a LogCluster, from the image and the counts in
-    `status`. `troubles`: sentences about brokers' pods that do not start. `told`: why brokers have
-    not opened listeners. `whys`: why external listeners lack an address."""
+    `status`. A listener that is not open, or lacks an address, makes Ready False and Reconciling
+    True. `troubles`: sentences about brokers' pods that do not start. `told`: why brokers have not
+    opened listeners. `whys`: why external listeners lack an address, by listener name."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None
@@ -196,8 +197,8 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
 def _cluster_ready(
     image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
-    """Return the condition Ready. Brokers that join a cluster which serves already do not make it
-    False."""
+    """Return the condition Ready, without regard to listeners. Brokers that join a cluster which
+    serves already do not make it False. `why`: text appended to the message."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:

@@ -224,8 +224,9 @@ def groups_status(told: Iterable[int | None]) -> GroupsStatus | None:
 
 
 def _internal_topics(image: ClusterImage, cluster: LogCluster) -> InternalTopicsStatus | None:
-    """Return the number of internal topics, and the names of those with fewer replicas in sync than
-    they could have. Return None if no internal topic exists yet."""
+    """Return the number of internal topics, and the names of those with a partition that has fewer
+    replicas in sync than it has replicas, or than the stated replication factor and the active
+    brokers allow. Return None if no internal topic exists yet."""
     topics = [
         image.topics[image.topic_ids[n]] for n in sorted(INTERNAL_TOPICS) if n in image.topic_ids
     ]

@@ -150,7 +150,8 @@ class PartitionView(JsonView, frozen=True, kw_only=True):
 class TopicView(JsonView, frozen=True, kw_only=True):
     """A topic with all its partitions. `declared_by`: its Topic object as namespace/name, None for
     a topic that a client created. `deletion_at`: when its data is deleted, None if that is not
-    planned."""
+    planned. `controller_epoch` and `offset`: those of the committed metadata that the view
+    shows."""
 
     topic: str
     topic_id: str
@@ -185,11 +186,12 @@ class TopicRow(JsonView, frozen=True, kw_only=True):
 
 
 class BrokerView(JsonView, frozen=True, kw_only=True):
-    """A broker. `indispensable`: number of partitions with this broker in an ISR that cannot spare
-    a member.
+    """A broker. `leaving`: True also for a registered broker that is no member. `revision`: of its
+    template; `release`: of its software. `indispensable`: number of partitions with this broker in
+    an ISR that cannot spare a member.
 
-    `heard_ms_ago` (since the last heartbeat) and `metadata_behind` (records not yet applied) are
-    None if no heartbeat has arrived in this term.
+    `heard_ms_ago` (milliseconds since the last heartbeat) and `metadata_behind` (records not yet
+    applied) are None if no heartbeat has arrived in this term.
     """
 
     broker: int

@@ -47,8 +47,8 @@ class IsrSizes:
         self._made: dict[Key, _Lines] = {}
 
     def text(self, led: Iterable[tuple[Key, ClusterImage]]) -> bytes:
-        """Return the metric of all clusters in `led`, in the Prometheus text format. Forget all
-        other clusters."""
+        """Return the metric of all clusters in `led`, in the Prometheus text format. Drop the
+        stored lines of all other clusters."""
         self._made = {key: self._lines(key, image) for key, image in led}
         return b"".join((_HEAD, *(lines.text for lines in self._made.values())))
 

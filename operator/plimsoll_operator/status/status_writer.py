@@ -181,8 +181,9 @@ class StatusWriter:
 
     def mark(self, target: Target, *, urgent: bool = False) -> None:
         """Request that the object's status is rendered again, and written if it differs. With
-        `urgent`, or if the object is not Ready, it is rendered at once, and written at once if its
-        conditions differ. Otherwise it waits for the refresh rate."""
+        `urgent`, or if the status rendered last was not Ready, it is rendered at once, and written
+        at once if its conditions differ. Otherwise it waits for the refresh rate. If the object is
+        being written now, the request takes effect afterwards."""
         if target in self._busy:
             self._busy[target] = urgent or bool(self._busy[target])
         elif urgent or (target not in self._ready and target not in self._refreshes):
