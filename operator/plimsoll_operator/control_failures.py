@@ -34,9 +34,9 @@ def is_of_one_object(error: Exception) -> bool:
     `DecisionFailed`, which must end the leadership of the cluster; True for any other, which costs
     that object's pass alone.
 
-    A pass changes state only by whole decisions of the controller and whole requests to the API
-    server, each of which stands by itself. So a bug between them leaves nothing half done, except
-    in the pass's own memory.
+    A pass changes state only by complete decisions of the controller and complete requests to the
+    API server, and none depends on a later one. So a bug between two of them leaves nothing half
+    done, except in the pass's own memory.
     """
     return not isinstance(error, DecisionFailed)
 

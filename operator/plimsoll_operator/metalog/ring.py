@@ -160,7 +160,8 @@ class Ring:
         ]
 
     def unmade(self, numbers: Iterable[int]) -> list[int]:
-        """Return those of `numbers` that have no slot yet, in the same order."""
+        """Return the members of `numbers` for which this process knows no slot, in the same
+        order."""
         return [number for number in numbers if number not in self._slots]
 
     async def make(self, number: int) -> Slot:

@@ -66,8 +66,8 @@ class Authorities:
 
     @property
     def under_way(self) -> bool:
-        """Return True if a rotation has begun and is not finished. Its next step is taken when it
-        is due, without a user's request."""
+        """Return True if a rotation has begun and is not finished: an authority is announced, or a
+        former one still trusted. Its next step then needs no user's request, only time."""
         return self.announced is not None or bool(self.former)
 
     @property

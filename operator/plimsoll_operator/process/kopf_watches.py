@@ -97,8 +97,8 @@ class KopfWatches:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Watch until cancelled. Raises what kopf raises. On cancellation kopf's thread is told to
-        stop but is not waited for, since Leases must be released at once."""
+        """Watch until cancelled. Raises any exception of kopf. On cancellation kopf's thread gets a
+        stop flag but is not awaited, since Leases must be released at once."""
         registry = self._registry(asyncio.get_running_loop())
         try:
             await asyncio.to_thread(asyncio.run, self._operate(registry))

@@ -20,8 +20,8 @@ from plimsoll_operator.api.meta import Condition
 class StallSource(Enum):
     """Components that can stall a LogCluster, worst first. The value explains the rank, for readers
     of this code only. The order: faults that stop every decision, faults that endanger committed
-    data, brokers that are missing or behind, bugs of the operator, a spec that is not followed at
-    all, and a spec that is followed in part."""
+    data, brokers that are missing or behind, bugs of the operator, a spec that is not applied at
+    all, and a spec that is applied in part."""
 
     LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
     CONTROLLER = "The controller commits nothing to this metadata log."

@@ -211,8 +211,8 @@ class StatusWriter:
                 group.create_task(self._answer())
 
     async def _answer(self) -> None:
-        """Render urgent targets. Those with changed conditions are written; others are left to the
-        refreshes."""
+        """Render urgent targets, until cancelled. A target with changed conditions is written at
+        once; another one waits for the refresh rate."""
         while True:
             target = await _first(self._urgent, self._any_urgent)
             await self._turn(target, refresh=False)

@@ -65,9 +65,9 @@ class UncleanRecovery:
         log: OpenedLog | None = None,
     ) -> None:
         """Restore the elections from the condition in `shown`, which an earlier term wrote, and add
-        those in `log` (as the term opened it) that were committed later. If neither has any, count
-        one for each partition that is still recovering and under min ISR. Do nothing if an earlier
-        term of this process knows elections."""
+        the elections in `log` (as the term opened it) that were committed later. If the condition
+        and the log have none, count one for each partition that is still recovering and under min
+        ISR. Do nothing if this object knows elections of an earlier term already."""
         if self._text:
             return
         for one in shown:

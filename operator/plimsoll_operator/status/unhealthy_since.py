@@ -33,7 +33,8 @@ class Unhealthy:
         self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
     ) -> set[TopicId]:
         """Update the partitions that `records` changed; the records turn the image `old` into
-        `new`. Return the topics of those of these partitions that have no leader in `new`."""
+        `new`, at `now_ms`. Return the topics of the changed partitions that have no leader in
+        `new`."""
         leaderless: set[TopicId] = set()
         for record in records:
             match record:
