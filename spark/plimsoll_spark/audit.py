@@ -1,7 +1,7 @@
 """One audit of existing topics from start to verdict: every replica's files are read and compared.
 
-Called by `verification`. It writes nothing to the topics. Spark works in one thread; this one
-publishes progress while it waits, and cancels the work when its time is up.
+Called by `verification`. It writes nothing to the topics. A worker thread waits for Spark; the main
+thread publishes progress meanwhile, and cancels Spark's jobs at the deadline.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from plimsoll_spark.values import Audited, Counts, Example, Outcome, Progress, T
 from plimsoll_spark.verdict import Reason, Verdict
 
 RANGE_OFFSETS = 200_000
-"""Number of offsets in the largest range. A task holds a row a batch of one range and all its
-replicas: some 60 MB if each record is a batch of its own."""
+"""Number of offsets in the largest range. A task holds one row for each batch of its range on each
+replica: some 60 MB if each record is a batch of its own."""
 RANGE_OFFSETS_MIN = 50_000
 TASKS_A_CORE = 8
 EXAMPLES_MAX = 20
@@ -48,7 +48,8 @@ log = logging.getLogger(__name__)
 
 
 class Audit:
-    """One audit: reads all replicas of the topics, and publishes progress and verdict."""
+    """One audit of existing topics: reads the replicas (with `reads: Memory` only the leaders),
+    compares them, and publishes progress and verdict."""
 
     def __init__(self, settings: AuditSettings, publisher: Publisher, work: Path) -> None:
         self._settings = settings
@@ -60,8 +61,9 @@ class Audit:
         self._login = librdkafka(settings.login)
 
     def execute(self) -> Outcome:
-        """Carry the audit out, publish its outcome and return it. Raises `Refusal` if no topic
-        matches, and `PublishFailed`."""
+        """Read and compare the replicas, publish the verdict and return it. At the deadline the
+        verdict is Inconclusive. Raises `Refusal` if no topic matches, KafkaException if the brokers
+        do not answer, and `PublishFailed` if the verdict cannot be stored."""
         self._results.mkdir()
         self._progress()
         topics = ExistingTopics(self._settings.bootstrap, self._login)
@@ -81,8 +83,8 @@ class Audit:
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
-        """Publish the phase Failed and no verdict but Inconclusive: the audit itself failed. Raises
-        `PublishFailed`."""
+        """Publish the phase Failed with the verdict Inconclusive, since the audit itself failed.
+        Raises `PublishFailed`."""
         outcome = Outcome(
             verdict="Inconclusive",
             reason=reason,
@@ -161,8 +163,8 @@ class Audit:
         return self._watch(spark, collected)
 
     def _watch(self, spark: SparkSession, job: Callable[[], list[RangeAudit]]) -> list[RangeAudit]:
-        """Run `job` in a thread, publishing progress, and return its result. Raises TimeoutError at
-        the deadline."""
+        """Run `job` in a thread, publishing progress meanwhile, and return its result. At the
+        deadline, cancel Spark's jobs and raise TimeoutError."""
         with ThreadPoolExecutor(max_workers=1) as worker:
             future: Future[list[RangeAudit]] = worker.submit(job)
             while not future.done():
@@ -215,8 +217,9 @@ class Audit:
 def audit_items(
     partitions: Sequence[AuditedPartition], sparse: set[str], cores: int
 ) -> list[AuditItem]:
-    """Return the ranges of all partitions, in the order of the logs. `sparse`: the topics in which
-    offsets may be missing."""
+    """Cut the logs of `partitions` into ranges of offsets and return these, in the order of
+    `partitions` and of offsets; an empty log has none. `sparse`: the topics in which offsets may be
+    missing; `cores`: number of tasks at the same time, by which the ranges are sized."""
     held = sum(one.log.log_end_offset - one.log.log_start_offset for one in partitions)
     size = held // (TASKS_A_CORE * cores) + 1
     size = max(RANGE_OFFSETS_MIN, min(RANGE_OFFSETS, size))
@@ -236,7 +239,8 @@ def audit_items(
 
 
 def whole_partition(one: AuditedPartition) -> AuditItem:
-    """Return the second reading of a compacted partition with unequal replicas."""
+    """Return the item for a second reading of a compacted partition, from log start to log end, in
+    which the replicas are compared record by record: their batches differed."""
     return AuditItem(
         topic=one.topic,
         partition=one.partition,
@@ -254,7 +258,9 @@ def summed(
     found: Iterable[RangeAudit],
     unknown: tuple[str, ...] = (),
 ) -> AuditFindings:
-    """Join the results of all ranges. `unknown`: the topics with an unreadable configuration."""
+    """Return the sum of the results of all ranges. Add a finding for each leader epoch that
+    decreases from one range of a replica to the next, and each replica on a broker that is not in
+    the cluster as unread. `unknown`: the topics with an unreadable configuration."""
     ranges = sorted(found, key=lambda one: (one.topic, one.partition, one.first))
     counts: Counter[str] = Counter()
     examples: list[Example] = []
@@ -286,7 +292,8 @@ def summed(
 
 
 def _falls(ranges: Sequence[RangeAudit]) -> Iterable[tuple[str, Finding]]:
-    """Yield where a range begins with a lower leader epoch than the one before ended with."""
+    """Yield topic and finding for each range that begins, on one broker, with a lower leader epoch
+    than the range before it ended with. `ranges`: sorted by topic, partition and offset."""
     last: dict[tuple[str, int, int], int] = {}
     for one in ranges:
         for edge in one.edges:

@@ -40,9 +40,10 @@ FINDINGS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditJob:
-    """What all tasks of one audit share. `login`: settings of librdkafka; `until_s`: when to give
-    up, in seconds since 1970; `bytes_per_second`: of one task, None: no limit; `results`: the
-    directory of progress files."""
+    """The settings that all tasks of one audit share. `login`: settings of librdkafka; `until_s`:
+    the wall-clock time at which reading ends, in seconds since 1970; `bytes_per_second`: limit for
+    each task, None: no limit; `own_copies`: True to read each replica on its own broker, False to
+    read the leaders as a consumer; `results`: the directory of progress files."""
 
     login: Mapping[str, str]
     until_s: float
@@ -53,9 +54,10 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditItem:
-    """Offsets of one partition, from `first` to before `end`, and its replicas, the leader's first.
-    `in_sync`: the brokers that must hold all of it. `compacted`: True if offsets may be missing.
-    `record_by_record`: True if it is the second reading of a compacted partition, as a whole."""
+    """Offsets of one partition, from `first` to before `end`, to be read on `replicas`, the
+    leader's first. `in_sync`: ids of the brokers in the ISR, whose replicas must hold all these
+    offsets. `compacted`: True if offsets may be missing. `record_by_record`: True for the second
+    reading of a compacted partition, as a whole."""
 
     topic: str
     partition: int
@@ -68,7 +70,8 @@ class AuditItem:
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets from `first` on that were not audited on `broker`."""
+    """The offsets of a range from `first` on that could not be read on `broker`. `why`: the cause
+    as text (`replica_reader.Why`)."""
 
     broker: int
     first: int
@@ -76,9 +79,11 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one item. `counts`: the number of findings by kind; `batches`, `records` and
-    `size` (bytes): of the replica with the most, and of all replicas; `is_equal`: True if all
-    replicas hold the same batches."""
+    """The result for one item. `counts`: number of all findings by kind; `findings`: the first
+    `FINDINGS_MAX`; `edges`: of each replica with batches; `batches`, `records`: of the replica with
+    the most batches; `size`: bytes read from all replicas together; `is_equal`: True if all
+    replicas were read and hold the same batches. A record-by-record item leaves `edges`, `batches`,
+    `records` and `is_equal` at their defaults."""
 
     topic: str
     partition: int
@@ -94,7 +99,9 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit]:
-    """Do the work of one task, and yield the result of each item."""
+    """Read and compare the replicas of one item after another, in one Spark task, and yield the
+    result of each. Write a progress file for each item. The rate limit holds for all items
+    together. Raises `LoginRefused`."""
     with contextlib.closing(Connections(job.login)) as connections:
         limit = RateLimit(job.bytes_per_second)
         for item in items:
@@ -168,7 +175,8 @@ def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
 
 
 def _judged(item: AuditItem, held: Held) -> Held:
-    """Return what the replica holds. One that is not in sync may end early."""
+    """Return `held`, in which `why` is cleared if the replica is outside the ISR and only ends
+    early."""
     if held.why is Why.SHORT and held.broker not in item.in_sync:
         held.why = None
     return held

@@ -15,7 +15,7 @@ _LABELS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
 
 
 def render(settings: AuditSettings, outcome: Outcome, findings: AuditFindings) -> str:
-    """Return the report as HTML."""
+    """Return the report as one HTML page, with at most `ROWS_MAX` findings."""
     source = settings.source
     rate = source.bytes_per_second
     about = (

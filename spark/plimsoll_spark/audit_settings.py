@@ -21,9 +21,9 @@ LEADER_CHECKS: tuple[AuditCheck, ...] = ("Readable", "NoGap", "EpochsOrdered")
 
 
 class ExistingTopicsSource(_Camel, frozen=True):
-    """Which topics. `match_pattern`: a regular expression for the whole name; `topics`: the names
-    that the operator found, None: the cluster is asked; `compacted`: those that are or were
-    compacted, beside those that the cluster says are."""
+    """The topics to audit. `topics`: their names; None: all topics that the cluster shows and
+    `match_pattern`, a regular expression, matches as a whole. `compacted`: topics to treat as
+    compacted although the cluster may say that they are not, since they once were."""
 
     match_pattern: str
     topics: tuple[str, ...] | None = None
@@ -31,7 +31,8 @@ class ExistingTopicsSource(_Camel, frozen=True):
 
 
 class Source(_Camel, frozen=True):
-    """The topics to audit, and how they are read."""
+    """The topics to audit. `reads`: Disk to read every replica on its own broker, Memory to read
+    from the leaders only."""
 
     existing_topics: ExistingTopicsSource
     reads: Literal["Disk", "Memory"] = "Disk"
@@ -40,13 +41,15 @@ class Source(_Camel, frozen=True):
 
 
 class AuditVerify(_Camel, frozen=True):
-    """The properties of the logs to check; None: all that these reads can prove."""
+    """The properties of the logs to check. `checks`: None: all with `reads: Disk`, `LEADER_CHECKS`
+    with `reads: Memory`."""
 
     checks: tuple[AuditCheck, ...] | None = None
 
 
 class AuditSettings(_Camel, frozen=True):
-    """The audit that `verification.json` requests."""
+    """The audit that `verification.json` requests. `bootstrap`: the brokers' addresses,
+    comma-separated; `deadline_seconds`: bound on the audit, counted from the driver's start."""
 
     name: str
     bootstrap: str
@@ -67,7 +70,8 @@ class AuditSettings(_Camel, frozen=True):
 
 
 def is_audit(path: Path) -> bool:
-    """Return True if the file asks for an audit. A malformed file is left to `settings.load`."""
+    """Return True if the file is JSON with a field `source`: it asks for an audit. Return False for
+    a malformed file, which `settings.load` refuses. Raises OSError."""
     try:
         content = msgspec.json.decode(path.read_bytes())
     except msgspec.DecodeError:
@@ -76,8 +80,9 @@ def is_audit(path: Path) -> bool:
 
 
 def load_audit(path: Path, login: Path | None = None) -> AuditSettings:
-    """Return the settings in a file. `login`: the directory of the mounted Secret. Raises `Refusal`
-    if the file is malformed or asks for what cannot be done."""
+    """Return the settings in a file. `login`: the directory of the mounted Secret, None: no login.
+    Raises `Refusal` if the file is malformed, names no check, asks for ReplicasEqual with `reads:
+    Memory`, or states a limit below 1."""
     try:
         settings = msgspec.convert(
             _without_nulls(msgspec.json.decode(path.read_bytes())), AuditSettings

@@ -1,6 +1,6 @@
 """Judges the findings of an audit. Called by `audit`; pure.
 
-Violated: a log or a replica holds other than it must. Inconclusive: a replica could not be read, so
+Violated: a log or a replica fails a requested check. Inconclusive: a replica could not be read, so
 the evidence is incomplete. A violation is reported even if other replicas could not be read.
 """
 
@@ -27,8 +27,9 @@ _KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
 
 
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of an audit. `counts`: findings by kind; `unread`: brokers that could not be
-    read, and why; `unknown`: topics with an unreadable configuration."""
+    """The results of an audit. `audited`: the amounts that were read; `counts`: number of all
+    findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
+    on it could not be read; `unknown`: topics with an unreadable configuration."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
@@ -38,7 +39,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
-    """Return the verdict: the most serious violation, else the doubt, else Passed."""
+    """Return Violated with the gravest kind of finding that one of `checks` covers; else
+    Inconclusive if a replica could not be read; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"

@@ -56,7 +56,8 @@ class WrongOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan(InputPartition):  # type: ignore[misc]
-    """One partition of the data frame: a range of one replica."""
+    """One partition of the data frame: the offsets from `first` to before `end` on the replica at
+    `place`."""
 
     place: Place
     first: int
@@ -64,7 +65,7 @@ class OffsetSpan(InputPartition):  # type: ignore[misc]
 
 
 class BatchSource(DataSource):  # type: ignore[misc]
-    """The data source."""
+    """The data source `plimsoll.batches`, for Spark to call."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,7 +85,7 @@ class SourceOptions:
     """The options that all sources share: which cluster, which topics, and how to log in."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """`options`: by name, of which the case does not matter."""
+        """`options`: values by name; upper and lower case of names are the same."""
         self._options = {name.lower(): value for name, value in options.items()}
         self.login = {
             name.removeprefix(KAFKA): value
@@ -95,7 +96,8 @@ class SourceOptions:
 
     @property
     def bootstrap(self) -> str:
-        """Return the brokers' addresses. Raises `WrongOption`."""
+        """Return the brokers' addresses as stated, comma-separated. Raises `WrongOption` if there
+        are none."""
         if stated := self.get(BOOTSTRAP):
             return stated
         raise WrongOption(f"option {BOOTSTRAP} is missing")
@@ -105,7 +107,8 @@ class SourceOptions:
         return self._options.get(name, otherwise)
 
     def topics(self, topics: ExistingTopics) -> Sequence[str]:
-        """Return the names of the topics. Raises `WrongOption`."""
+        """Return the names that the option `subscribe` lists, else those of the cluster that match
+        `subscribePattern`. Raises `WrongOption` if neither is stated."""
         if names := self.get("subscribe"):
             return [one.strip() for one in names.split(",")]
         if pattern := self.get("subscribepattern"):
@@ -117,7 +120,8 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
     """Plans the ranges in the driver, and reads them in tasks."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """`options`: by name. Raises `WrongOption`."""
+        """`options`: values by name. Raises `WrongOption` if `reads` is neither disk nor memory, or
+        is memory for other replicas than the leader's."""
         self._options = SourceOptions(options)
         self._replica = self._options.get("replica", "leader")
         usual = "memory" if self._replica == "leader" else "disk"
@@ -129,7 +133,10 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
             raise WrongOption("option replica needs reads=disk: only leaders serve from memory")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges of offsets, of each replica that the options ask for."""
+        """Return ranges of at most `RANGE_OFFSETS` offsets of each replica that the options select,
+        within the log and the stated bounds. A partition without a leader is left out.
+        `startingTimestamp` (ms since 1970) overrides `startingOffsets`. Raises `WrongOption`,
+        KafkaException."""
         topics = ExistingTopics(self._options.bootstrap, self._options.login)
         found = topics.partitions(self._options.topics(topics))
         starts = self._bounds("startingoffsets", "earliest")
@@ -145,7 +152,8 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one range."""
+        """Read one range and yield its rows as Arrow batches. Raises RuntimeError, before the first
+        row, if the range could not be read to its end."""
         assert isinstance(partition, OffsetSpan)
         with contextlib.closing(Connections(self._options.login)) as connections:
             reader = ReplicaReader(
@@ -172,7 +180,9 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         return [place for place in one.replicas if str(place.broker) == self._replica]
 
     def _bounds(self, option: str, otherwise: str) -> Any:
-        """Return a bound that an option states: a word, or offsets by topic and partition."""
+        """Return the bound that an option states: `earliest`, `latest`, or offsets by topic and
+        partition, from JSON. `otherwise`: the bound if the option is missing. Raises
+        `WrongOption`."""
         stated = self._options.get(option, otherwise)
         if stated in ("earliest", "latest"):
             return stated
@@ -189,8 +199,9 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _bound(bounds: Any, one: AuditedPartition) -> int:
-    """Return one partition's bound. As in Spark's Kafka source, -2 is the earliest offset, and -1
-    the latest."""
+    """Return one partition's bound as an offset. As in Spark's Kafka source, -2 is the log start
+    offset, and -1 the log end offset. A partition that `bounds` does not name gets its log start
+    offset."""
     log = one.log
     stated = bounds
     if isinstance(bounds, dict):
@@ -201,7 +212,8 @@ def _bound(bounds: Any, one: AuditedPartition) -> int:
 
 
 def arrow_rows(span: OffsetSpan, held: Held) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that end in the range, and the offsets without a valid one, as Arrow."""
+    """Yield Arrow batches: a row for each valid record batch that ends in the range, then a row
+    with `problem` for each span of offsets without a valid batch."""
     inside = within(held, span.first, span.end)
     for at in range(0, len(inside), ROWS_AT_ONCE):
         rows = inside[at : at + ROWS_AT_ONCE]

@@ -42,8 +42,8 @@ DTYPE = np.dtype(
         ("records", np.int32),
     ]
 )
-"""The columns of a row. `size`: in bytes, header included. All that a batch consists of: its
-records are covered by its CRC."""
+"""The columns of a row. `size`: in bytes, header included. Batches with equal rows are the same,
+since the CRC covers the records."""
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 
 
 class Problem(Enum):
-    """Why bytes are no batch that may stand where they do."""
+    """Why the bytes at an offset are not a valid batch of that place."""
 
     MALFORMED = "its header is malformed"
     CRC = "its CRC is wrong"
@@ -74,19 +74,21 @@ class Problem(Enum):
 
 
 class Scanned(NamedTuple):
-    """The valid batches from the start of some bytes on. `problem`: why the next bytes are no valid
-    batch; None if there are no more whole batches."""
+    """Result of `scan`. `batches`: the valid ones from the start of the data on, in their order;
+    `problem`: why the bytes behind them are no valid batch, None if the data ends there or inside a
+    batch."""
 
     batches: list[Batch]
     problem: Problem | None
     size: int
-    """The bytes of the valid batches."""
+    """Number of bytes of the valid batches together."""
 
 
 def scan(data: memoryview, expected: int, below: int) -> Scanned:
-    """Return the valid batches in `data`, which may end inside one. `expected`: the offset at which
-    the bytes before end; the first batch may hold it, begin there or later. `below`: an offset that
-    no batch may reach."""
+    """Return the batches from the start of `data` up to the first that is not valid; one that
+    `data` holds only in part is left out. `expected`: the offset that was asked for: the first
+    batch may contain it, or begin at it or later. `below`: an offset above all that batches may
+    have."""
     found: list[Batch] = []
     at, size, floor = 0, len(data), expected
     while size - at >= HEADER_BYTES:
@@ -113,5 +115,6 @@ def rows(batches: Sequence[Batch]) -> Rows:
 
 
 def is_control(attributes: Any) -> Any:
-    """Return True for a batch of control records (markers of transactions)."""
+    """Return True for a batch of control records (markers of transactions). `attributes`: of one
+    batch, or an array of them, for which the result is an array too."""
     return (attributes & CONTROL) != 0

@@ -30,7 +30,8 @@ SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class ConnectionLost(Exception):
-    """The broker cannot be reached, closed the connection, or sent what is no reply."""
+    """The broker cannot be reached, closed the connection, did not answer in time, or sent a
+    malformed reply."""
 
 
 class LoginRefused(Exception):
@@ -38,7 +39,8 @@ class LoginRefused(Exception):
 
 
 class Fetched(NamedTuple):
-    """The answer about one partition. `code`: Kafka's error code; offsets are -1 if unknown."""
+    """The answer to a fetch of one partition. `code`: Kafka's error code, 0 for none; offsets are
+    -1 if unknown; `records`: the bytes of the batches, empty if the answer has none."""
 
     code: int
     high_watermark: int
@@ -47,11 +49,12 @@ class Fetched(NamedTuple):
 
 
 class BrokerConnection:
-    """One connection. Errors leave it unusable; the caller makes another."""
+    """One connection to a broker, with one request at a time. After an error it must be closed and
+    not used any more."""
 
     def __init__(self, host: str, port: int, login: Mapping[str, str], timeout_s: float) -> None:
-        """Connect and log in. `login`: settings of librdkafka. Raises `ConnectionLost` and
-        `LoginRefused`."""
+        """Connect and log in. `login`: settings of librdkafka; `timeout_s`: bound on connecting and
+        on each read and write. Raises `ConnectionLost` and `LoginRefused`."""
         self._correlation = 0
         self._not_before_s = 0.0
         self._buffer = bytearray()
@@ -76,8 +79,10 @@ class BrokerConnection:
     def ask(
         self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
     ) -> None:
-        """Send a fetch of one partition. Its answer must be read before the next is sent. Raises
-        `ConnectionLost`."""
+        """Send a fetch of one partition from `offset` on; first sleep for the time that the last
+        answer's quota demands. `max_bytes`: bound on the answer, which has at least one whole
+        batch; `own_copy`: True to read the broker's own replica, False to read from the leader as a
+        consumer. `answer` must be called before the next `ask`. Raises `ConnectionLost`."""
         if (wait_s := self._not_before_s - time.monotonic()) > 0:
             time.sleep(wait_s)  # the broker said how long: a quota
         name = topic.encode()
@@ -88,8 +93,8 @@ class BrokerConnection:
         self._send(FETCH, 12, body + b"\0\0" + b"\x01" + b"\x01" + b"\0", flexible=True)
 
     def answer(self) -> Fetched:
-        """Return the answer to the fetch that was sent. The records are valid until the answer
-        after it. Raises `ConnectionLost`."""
+        """Return the answer to the fetch that was sent. Its `records` become invalid with the next
+        call. Raises `ConnectionLost`."""
         reply = self._receive()
         try:
             return self._fetched(reply)
@@ -200,7 +205,9 @@ class Scram:
         return b"n,," + self._bare
 
     def proof(self, challenge: bytes) -> bytes:
-        """Return the client's final message. Raises `LoginRefused` if the challenge is none."""
+        """Return the client's final message for `challenge`, the broker's first one, and keep the
+        signature that `is_server` expects. Raises `LoginRefused` if the challenge is malformed or
+        has another nonce."""
         try:
             fields = dict(part.split(b"=", 1) for part in challenge.split(b","))
             nonce, salt = fields[b"r"], base64.b64decode(fields[b"s"])
@@ -219,7 +226,8 @@ class Scram:
         return final + b",p=" + base64.b64encode(proof)
 
     def is_server(self, answer: bytes) -> bool:
-        """Return True if the broker's last message proves that it knows the password."""
+        """Return True if `answer`, the broker's last message, proves that it knows the password. To
+        be called after `proof`."""
         return hmac.compare_digest(answer, b"v=" + base64.b64encode(self._signature))
 
     def _keyed(self, key: bytes, message: bytes) -> bytes:

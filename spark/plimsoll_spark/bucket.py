@@ -26,7 +26,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 EVERY_S = 1.0
 SLOWLY_EVERY_S = 30.0
 SLOWLY = "spark-events"
-"""The directory of files that grow all the time, and are copied more seldom."""
+"""The directory of Spark's event log, which grows all the time: it is copied at most every
+`SLOWLY_EVERY_S` seconds."""
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -34,13 +35,14 @@ ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
 )
 AUTHORITY = "ca.crt"
 REGION_DEFAULT = "us-east-1"
-"""Else the library would look for one at addresses of clouds."""
+"""The region if none is requested. Without one, the library would ask for it at addresses of
+clouds."""
 
 log = logging.getLogger(__name__)
 
 
 class Unreachable(Exception):
-    """The bucket refused a request, or did not answer."""
+    """The bucket refused a request, or did not answer any of `ATTEMPTS` attempts."""
 
 
 class Bucket:
@@ -57,8 +59,8 @@ class Bucket:
         return f"s3://{self._path(run)}"
 
     def upload(self, path: Path, run: str, name: str) -> None:
-        """Store a file as the object `name` of the run. Raises `Unreachable`, OSError if the file
-        cannot be read."""
+        """Store the file `path` as the object `name` of the run, replacing an older one. Raises
+        `Unreachable`, and OSError if the file cannot be read."""
         with path.open("rb") as file:
             try:
                 with self._connected().open_output_stream(f"{self._path(run)}/{name}") as stream:
@@ -68,8 +70,9 @@ class Bucket:
                 raise self._unreachable(error) from None
 
     def download(self, run: str, directory: Path) -> bool:
-        """Copy all objects of a run below a directory. Return False if there are none. Raises
-        `Unreachable`, OSError."""
+        """Copy all objects of a run to files below `directory`, replacing files of the same names.
+        Return False if the run has no object. Raises `Unreachable`, and OSError if a file cannot be
+        written or the copying of an object breaks off."""
         root = self._path(run)
         try:
             connected = self._connected()
@@ -146,18 +149,22 @@ class Uploads:
         self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
 
     def know(self) -> None:
-        """Take the present files for stored: they were downloaded."""
+        """Mark all present files as stored, since they were just downloaded from the bucket: each
+        is copied only after it changes."""
         for name in list(self._changed(everything=True)):
             self._stored[name] = _state(self._directory / name)
 
     def begin(self, first: str) -> None:
-        """Copy the file `first`, then copy in a thread until `finish`. Raises `Unreachable`."""
+        """Copy the file named `first`, then start a thread that copies new and changed files every
+        `EVERY_S` seconds until `finish`. Raises `Unreachable` or OSError if `first` cannot be
+        copied; no thread runs then."""
         self._store(first)
         self._thread.start()
 
     def finish(self, within_s: float) -> str | None:
-        """Copy what is left, for at most `within_s` seconds. Return a sentence about what is not in
-        the bucket, or None if it has everything."""
+        """End the thread and copy all new and changed files, with retries, for at most `within_s`
+        seconds. Return None if the bucket has every file, else a sentence with the number of files
+        that it lacks and the cause."""
         until_s = time.monotonic() + within_s
         self._ending.set()
         self._thread.join(within_s)
@@ -192,7 +199,8 @@ class Uploads:
         self._failure = None
 
     def _changed(self, *, everything: bool) -> Iterator[str]:
-        """Yield the names of all complete files that the bucket does not have as they are."""
+        """Yield the names of complete files that are new or changed since they were stored.
+        `everything`: False to leave out Spark's event log unless `SLOWLY_EVERY_S` have passed."""
         slowly = everything or time.monotonic() >= self._slowly_at_s
         if slowly:
             self._slowly_at_s = time.monotonic() + SLOWLY_EVERY_S

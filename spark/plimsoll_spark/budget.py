@@ -23,8 +23,8 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """One limit that was exceeded. `certain`: False if producers that did not run may explain
-    it."""
+    """One limit of the budget that a run exceeded. `sentence`: names the limit and the measured
+    value; `certain`: False if producers that did not run may explain it."""
 
     sentence: str
     certain: bool
@@ -33,9 +33,10 @@ class Excess:
 def judge_budget(
     budget: Budget, findings: Findings, held: Sequence[Interval], isr_seconds: float | None
 ) -> Verdict | None:
-    """Return the verdict on an exceeded budget, None if it held. `held`: the times in which a
-    producer did not run; `isr_seconds`: the longest time for which an ISR was known not to be
-    full, None if that was not measured."""
+    """Return None if the run stayed within its budget. Else return Violated if at least one limit
+    was exceeded for certain, and Inconclusive if producers that did not run may explain every
+    excess. `held`: the times in which a producer did not run; `isr_seconds`: the longest time for
+    which an ISR was known not to be full, None if that was not measured."""
     spans = joined(held)
     excesses = [
         *_stalled(budget, findings.stalls, spans),

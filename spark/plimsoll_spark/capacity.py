@@ -25,15 +25,18 @@ from plimsoll_spark.values import Capacity, RateStep
 
 STEPS_MAX = 12
 NARROW = 0.1
-"""The search ends when the interval is this share of its upper end."""
+"""The search ends when the interval between a rate that held and one that failed is at most this
+share of the latter."""
 LATE = 1.2
 """A step that takes longer than planned by this factor, beyond the latency limit, has failed."""
 Measure = Callable[[int, int], RateStep]
-"""Runs a step with a number at a rate."""
+"""Runs one step of a search, of this number (from 0) and this rate in records per second, and
+returns its result."""
 
 
 def search(wish: FindMaxRate, measure: Measure) -> Capacity:
-    """Run steps until the highest rate that holds is known well enough, and return it."""
+    """Run steps until `next_rate` returns None, at most `STEPS_MAX`, and return the result of the
+    search."""
     steps: list[RateStep] = []
     while len(steps) < STEPS_MAX and (rate := next_rate(wish, steps)) is not None:
         steps.append(measure(len(steps), rate))
@@ -41,7 +44,8 @@ def search(wish: FindMaxRate, measure: Measure) -> Capacity:
 
 
 def next_rate(wish: FindMaxRate, steps: Sequence[RateStep]) -> int | None:
-    """Return the rate of the next step, None if the search has ended."""
+    """Return the rate of the next step, in records per second; None if the search has ended,
+    because `wish.to` held or the interval is narrow. `steps`: the results so far."""
     if not steps:
         return wish.from_
     low = max((one.records_per_second for one in steps if one.held), default=0)
@@ -56,8 +60,9 @@ def next_rate(wish: FindMaxRate, steps: Sequence[RateStep]) -> int | None:
 
 
 def summed(wish: FindMaxRate, steps: Sequence[RateStep]) -> Capacity:
-    """Return the result of the steps: the highest rate that held, 0 if none did, and what bounds
-    it."""
+    """Return the result of a search: the highest rate that held, 0 if none did, and its bound:
+    Range if no higher rate failed, Driver if producers did not run in the nearest step that failed,
+    else Log."""
     kept = [one for one in steps if one.held]
     best = max(kept, key=lambda one: one.records_per_second, default=None)
     low = 0 if best is None else best.records_per_second
@@ -74,7 +79,8 @@ def summed(wish: FindMaxRate, steps: Sequence[RateStep]) -> Capacity:
 
 
 def step_of(drive: Drive, number: int, rate: int, wish: FindMaxRate) -> Drive:
-    """Return the drive of one step."""
+    """Return `drive` as the drive of one step: `wish.step_seconds` at `rate` records per second, by
+    producers with numbers of their own. `number`: that of the step, from 0."""
     produce = msgspec.structs.replace(
         drive.settings.produce,
         records=max(1, rate * wish.step_seconds),
@@ -86,7 +92,8 @@ def step_of(drive: Drive, number: int, rate: int, wish: FindMaxRate) -> Drive:
 
 
 def measured(drive: Drive, wish: FindMaxRate, rate: int) -> RateStep:
-    """Return the result of a step that has ended."""
+    """Return the result of a step that has ended, by the ledger. `drive`: that of the step. It held
+    if every record was acked in time, with a p99 within the limit."""
     first, last = drive.first_producer, drive.first_producer + drive.producers
     index = ledger.index(drive.ledger, only=range(first, last))
     rows = ledger.read(index.groups)
@@ -111,7 +118,8 @@ def measured(drive: Drive, wish: FindMaxRate, rate: int) -> RateStep:
 
 
 def search_rate(spark: SparkSession, drive: Drive, wish: FindMaxRate) -> Capacity:
-    """Search with Spark's tasks as producers. Stop at the drive's deadline as a drive does."""
+    """Search with Spark's tasks as producers, and return the result. A step that reaches
+    `drive.stop_at_s` stops sending, and has failed."""
 
     def measure(number: int, rate: int) -> RateStep:
         step = step_of(drive, number, rate, wish)

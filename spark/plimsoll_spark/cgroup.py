@@ -27,8 +27,8 @@ MEMORY_MIN_MB = HEAP_MIN_MB + OTHERS_MB + TASK_MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the container may use. `memory_bytes`: None without a limit; `cores`: how many
-    processors, rounded up."""
+    """The limits of this process's container. `memory_bytes`: None without a limit; `cores`: number
+    of processors, a fraction rounded up."""
 
     memory_bytes: int | None
     cores: int
@@ -81,7 +81,8 @@ def processes_killed(root: Path = ROOT) -> int:
 
 
 def _number(path: Path, column: int) -> int | None:
-    """Return a number in the first line of a file; None if the file is absent or says `max`."""
+    """Return the word at `column` (from 0) of a file as a number; None if the file is absent, has
+    no such word, or says `max`."""
     try:
         words = path.read_text().split()
     except (FileNotFoundError, NotADirectoryError):

@@ -59,9 +59,10 @@ class TimelineItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckJob:
-    """What all tasks of one verification share. `login`: settings of librdkafka; `salt`: that of
-    the run's records; `keys`: the number of keys; `until_s`: the wall-clock time at which to give
-    up, in seconds since 1970; `results`: the directory of the tasks' result files."""
+    """The settings that all tasks of one verification's checks share. `login`: settings of
+    librdkafka; `salt`: that of the run's records; `keys`: the number of keys; `until_s`: the
+    wall-clock time at which to give up, in seconds since 1970; `results`: the directory of the
+    tasks' result files."""
 
     bootstrap: str
     topic: str
@@ -78,8 +79,8 @@ class CheckJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """The checks of a run as they began. `items`: the work of all tasks; `ranges`: by partition,
-    the offsets that must hold records."""
+    """The input of a run's checks. `items`: the work of all tasks; `sent`: the index of the ledger;
+    `ranges`: by partition, the offsets that must hold records."""
 
     job: CheckJob
     items: list[RangeItem | TimelineItem]
@@ -90,8 +91,8 @@ class Examination:
 def examine(
     spark: SparkSession, job: CheckJob, items: Iterable[RangeItem | TimelineItem], cores: int
 ) -> None:
-    """Do all the work in Spark's tasks. Each result is a file in `job.results`, which is
-    created."""
+    """Do all `items` in Spark's tasks, on `cores` processors. Each result is a file in
+    `job.results`, a directory that is created and must not exist."""
     job.results.mkdir()
     work = list(items)
     slices = max(1, min(len(work), TASKS_A_CORE * cores))
@@ -150,8 +151,9 @@ def a_reader(job: CheckJob) -> Iterator[Reader]:
 def range_findings(
     job: CheckJob, reader: Reader, item: RangeItem, earlier: Earlier | None = None
 ) -> RangeFindings:
-    """Read one range of the log and check it against the ledger. `earlier`: the records before the
-    range; None: check it by itself. Raises `OutOfTime`."""
+    """Read one range of the log, write its progress file, and return the result of its comparison
+    with the ledger. `earlier`: the records before the range; None: check it by itself. Raises
+    `OutOfTime`."""
     span = item.span
     progress = ProgressFile(progress_path(job, span))
     log, unreadable = reader.read(span, progress.note) if item.reads else (LogRows.empty(), None)
@@ -245,8 +247,9 @@ def findings(
     sent: LedgerIndex,
     starts: Mapping[int, int],
 ) -> Findings:
-    """Read the tasks' result files and join them into the findings of the run. `starts`: by
-    partition, the log start offset after the log was read."""
+    """Read the tasks' result files and join them into the findings of the run. A range that records
+    before it affect is read and checked again (`fold`). `starts`: by partition, the log start
+    offset after the log was read. Raises `OutOfTime`."""
     ranges = {item.span: item for item in items if isinstance(item, RangeItem)}
     with a_reader(job) as reader:
 
@@ -300,8 +303,8 @@ def partial_findings(examined: Examination, client: TopicClient) -> Findings | N
 
 
 def starts_now(client: TopicClient, ranges: Ranges, timeout_s: float) -> dict[int, int]:
-    """Return, by partition, the offset from which on retention has not deleted the records in
-    `ranges`. Raises KafkaException after `timeout_s`."""
+    """Return, by partition, the first offset of `ranges` that retention has not deleted by now; the
+    range's end if all are deleted. Raises KafkaException after `timeout_s`."""
     left = left_by(ranges, client.ranges(tuple(sorted(ranges)), timeout_s))
     return {partition: span.log_start_offset for partition, span in left.items()}
 
@@ -341,15 +344,15 @@ def clock_of(sent: LedgerIndex) -> Clock:
 
 
 def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
-    """Return the log of each partition as the run found it. A partition that is not in `before` was
-    added since, and counts as empty then."""
+    """Return `before`, the logs as the run found them, with an empty range (0 to 0) for each of
+    `partitions` that it lacks: these were added since."""
     empty = OffsetRange(log_start_offset=0, log_end_offset=0)
     return dict.fromkeys(sorted(set(partitions)), empty) | before
 
 
 def left_by(ranges: Ranges, then: Ranges) -> Ranges:
-    """Return the part of `ranges` that retention has not deleted while it was read. `then`: the
-    logs afterwards."""
+    """Return `ranges` without the offsets that are below the log start offsets in `then`, the logs
+    after the reading. If retention has deleted a whole range, it is empty, at its end."""
     found: Ranges = {}
     for partition, span in ranges.items():
         start = max(span.log_start_offset, then[partition].log_start_offset)

@@ -26,7 +26,9 @@ over some of the keys."""
 
 @dataclass(slots=True)
 class Columns:
-    """The keyed records of one replica that fall to one pass, column by column."""
+    """Collects, column by column, the records of one replica with a key whose hash modulo `passes`
+    is `number`. `key`, `content`: hashes of key, and of key, value and headers; `unopenable`: the
+    batches of which the records cannot be opened."""
 
     passes: int
     number: int
@@ -37,7 +39,8 @@ class Columns:
     unopenable: list[Batch] = field(default_factory=list)
 
     def take(self, data: memoryview, batches: Sequence[Batch]) -> None:
-        """Add the records of consecutive batches; `data` holds their bytes."""
+        """Add the records of consecutive batches, of which `data` holds the bytes. Control batches
+        are left out; a batch that cannot be opened is added to `unopenable`."""
         at = 0
         for batch in batches:
             if not is_control(batch.attributes):
@@ -67,8 +70,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecords:
-    """The records that one replica holds from offset `start` to before `end`, in the order of
-    offsets."""
+    """The keyed records that one replica holds from offset `start` to before `end`, in the order of
+    offsets, as columns of equal length. `key`, `content`: hashes, as in `Columns`."""
 
     broker: int
     start: int
@@ -80,8 +83,9 @@ class KeyedRecords:
 
 
 def compare_records(partition: int, replicas: Sequence[KeyedRecords]) -> list[Finding]:
-    """Compare each two replicas. The first of `replicas` is the leader's: where two hold different
-    records, the other one is named."""
+    """Compare each two replicas, and return the findings, sorted: `different` if they hold
+    different records at an offset, `missing` if one lacks a key's newest record. The first of
+    `replicas` is the leader's: where two hold different records, the other one is named."""
     found: set[Finding] = set()
     for number, one in enumerate(replicas):
         for other in replicas[number + 1 :]:
@@ -107,8 +111,8 @@ def _contradictions(partition: int, one: KeyedRecords, other: KeyedRecords) -> I
 
 
 def _lacking(partition: int, one: KeyedRecords, other: KeyedRecords) -> Iterable[Finding]:
-    """Yield the newest records of keys in `one` that `other` should hold, or a newer one, and does
-    not."""
+    """Yield a finding for each key's newest record in `one` that lies in the offsets of `other` and
+    is no tombstone, if `other` holds neither this record nor a newer one of the key."""
     key, offset, tombstone = _newest(one)
     others_key, others_offset, _ = _newest(other)
     at = np.searchsorted(others_key, key)

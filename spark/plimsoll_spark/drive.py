@@ -54,7 +54,8 @@ class Drive:
 
 
 def run_drive(spark: SparkSession, drive: Drive) -> None:
-    """Run all producers. Return when the outcome of every record is in the ledger."""
+    """Run all producers. Return when each has sent its records, or stopped early, and the outcome
+    of every sent record is in the ledger. Raises Py4JJavaError if a task fails."""
     drive.progress.mkdir(parents=True, exist_ok=True)
     drive.ledger.mkdir(exist_ok=True)
     plans = plan(drive)
@@ -125,8 +126,8 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
 
 
 def progress(directory: Path) -> tuple[dict[str, int], str | None]:
-    """Return the counts of all producers until now, by their files in a directory, and the reason
-    why one stopped early, or None."""
+    """Return the number of sent, acked, failed and unknown records of all producers until now, by
+    their progress files in a directory, and why a producer stopped early, or None."""
     totals = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
     stopped: str | None = None
     for path in sorted(directory.glob("*.json")):

@@ -34,9 +34,10 @@ log = logging.getLogger(__name__)
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The content of `run.json`: what a later driver must know to judge the run.
 
-    `before`: by partition, the log start offset and the log end offset before the first record.
-    `attempt`: the number of drivers that have worked on the run. `failure`, `reason`: why the last
-    one ended without a verdict, None if it could not tell.
+    `id`: the run's unique id, of which the salt of its records is made. `started_s`: when it began,
+    in seconds since 1970. `before`: by partition, the log start offset and the log end offset
+    before the first record. `attempt`: the number of drivers that have worked on the run.
+    `failure`, `reason`: why the last one ended without a verdict, None if it could not tell.
     """
 
     id: str
@@ -101,9 +102,9 @@ class Evidence:
         return str(self.directory)
 
     def earlier(self) -> KeptRun | None:
-        """Return the run of the evidence that exists, and bring its ledger here; None without it.
-        Raises `Refusal` if the settings require one, if it is of another topic, or if the place
-        cannot be read."""
+        """Return the content of `run.json` if evidence of this run exists, else None. If the
+        evidence is in a bucket, download it first. Raises `Refusal` if the settings ask for an
+        earlier run without evidence, or if the place cannot be read."""
         if self._requested is None:
             return None
         kept = self._read()
@@ -113,8 +114,9 @@ class Evidence:
         return kept
 
     def begin(self, kept: KeptRun) -> None:
-        """Write `run.json`, and from now on copy what the run writes to the bucket. Raises
-        `Refusal` if that is impossible: a run of which nothing would be kept does not start."""
+        """Create the run's directories, write `run.json`, and copy the run's files to the bucket,
+        if there is one, from now on. Raises `Refusal` if that is impossible: a run of which nothing
+        would be kept does not start."""
         try:
             for part in (self.directory, self.directory / RESULTS, self.directory / EVENTS):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,7 +132,8 @@ class Evidence:
             raise self._unusable(error) from error
 
     def note_failure(self, kept: KeptRun, reason: str, failure: str) -> None:
-        """Add to `run.json` why this driver ends without a verdict. Raises OSError."""
+        """Write to `run.json` why this driver ends without a verdict, and copy what is left to the
+        bucket, for at most `FINAL_UPLOAD_S`. Raises OSError."""
         noted = msgspec.structs.replace(kept, reason=reason, failure=failure)
         self._write(RUN_FILE, msgspec.json.encode(noted))
         if self._uploads is not None:
@@ -142,7 +145,8 @@ class Evidence:
 
     def store_results(self, texts: Mapping[str, str]) -> str | None:
         """Write the result files of the run, and copy everything to the bucket, for at most
-        `FINAL_UPLOAD_S`. Return a sentence about what is not there, or None."""
+        `FINAL_UPLOAD_S`. Return None if all is stored, or the run keeps no evidence, else a
+        sentence about what is missing."""
         if not self._has_begun or not self.is_kept:
             return None
         try:
@@ -155,7 +159,8 @@ class Evidence:
         return self._uploads.finish(FINAL_UPLOAD_S) if self._uploads is not None else None
 
     def discard(self) -> None:
-        """Delete the evidence; a failure is only logged, since the verdict stands."""
+        """Delete the evidence of this run, in the bucket and in its directory, if the settings name
+        a place for it; a failure is only logged, since the verdict stands."""
         if not self._has_begun or not self.is_kept:
             return
         try:
@@ -185,8 +190,8 @@ class Evidence:
 
 
 def resumed(kept: KeptRun, settings: Settings) -> KeptRun:
-    """Return the run as its next driver continues it. Raises `Refusal` if the settings name another
-    topic than that of the run."""
+    """Return `kept` with the number of its next attempt. Raises `Refusal` if the settings name
+    another topic than that of the run."""
     if kept.topic != settings.topic:
         sentence = f"run {settings.run_name} wrote to topic {kept.topic}, not to {settings.topic}"
         raise Refusal(Refused.WRONG_RUN, sentence)
@@ -194,7 +199,8 @@ def resumed(kept: KeptRun, settings: Settings) -> KeptRun:
 
 
 def begun(settings: Settings, run_id: str, topic_id: str | None, before: Ranges) -> KeptRun:
-    """Return the run that starts now."""
+    """Return the content of `run.json` for a run that starts now. `before`: the logs before its
+    first record."""
     return KeptRun(
         id=run_id,
         topic=settings.topic,
@@ -206,8 +212,9 @@ def begun(settings: Settings, run_id: str, topic_id: str | None, before: Ranges)
 
 
 def bucket_of(requested: Requested | None, login: Path | None) -> Bucket | None:
-    """Return the bucket that the settings name, or None. `login`: the directory of the mounted
-    Secret with its credentials."""
+    """Return the bucket that the settings name, None if they name none. `login`: the directory of
+    the mounted Secret with its credentials. Raises `Refusal` if that is None and a bucket is
+    named."""
     if requested is None or requested.s3 is None:
         return None
     if login is None:

@@ -29,7 +29,7 @@ STATED = (
 
 def command(stated: Mapping[str, str], class_path: str) -> list[str]:
     """Return the JVM's program and arguments. `stated`: the environment variables of the pod;
-    `class_path`: that of the JVM. Raises KeyError if Spark stated no such variable."""
+    `class_path`: that of the JVM. Raises KeyError if a variable of Spark is missing."""
     names = (name for name in stated if name.startswith(OPTION_PREFIX))
     options = [stated[name] for name in sorted(names, key=_place)]
     memory = stated["SPARK_EXECUTOR_MEMORY"]
@@ -49,8 +49,8 @@ def command(stated: Mapping[str, str], class_path: str) -> list[str]:
 
 
 def class_path() -> str:
-    """Return the class path. It is that of a driver, word by word, since the JVM ignores an archive
-    of classes of another one."""
+    """Return the class path of the executor's JVM. It equals a driver's word by word, since the JVM
+    ignores an archive of classes that was made with another class path."""
     home = session.spark_home()
     first = sorted(map(str, (home / "jars").glob("slf4j-api-*.jar")))
     words = [f"{session.jars_directory()}/*", "hive-jackson/*", f"{home}/conf", *first]

@@ -42,8 +42,8 @@ class _Sent:
 def examine(
     spark: SparkSession, job: CheckJob, items: Iterable[RangeItem | TimelineItem], lanes: int
 ) -> None:
-    """Do all the work, `lanes` items at a time. Each result is a file in `job.results`, which is
-    created."""
+    """Do all `items`, `lanes` at the same time: ranges on executors, timelines in this process.
+    Each result is a file in `job.results`, a directory that is created and must not exist."""
     job.results.mkdir()
 
     def one(item: RangeItem | TimelineItem) -> None:

@@ -29,8 +29,8 @@ from plimsoll_spark.records import PRODUCER_BYTES
 
 CAUSE_MAX = 300
 ATTEMPTS = 8
-"""Bound on the attempts of a part: their producer numbers follow each other. Spark counts no
-attempt that was lost with its pod."""
+"""Bound on the attempts of a part, each with a producer number of its own. Spark's own bound does
+not count an attempt that was lost with its pod."""
 PARTS_MAX = 2 ** (8 * PRODUCER_BYTES) // ATTEMPTS
 PART_RECORDS = 200_000
 PART_S = 10.0
@@ -40,8 +40,8 @@ PART_S = 10.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPart:
     """The result of a part. `attempt`: number of the attempt, from 0; `counts`: numbers of records
-    by outcome; `stopped`: why the producer ended early, or None; `held`: when it did not run;
-    `chunks`: names and contents of the ledger's files."""
+    by outcome; `stopped`: why the producer ended early, or None; `held`: the times in which it did
+    not run, in milliseconds since 1970; `chunks`: names and contents of the ledger's files."""
 
     attempt: int
     counts: dict[str, int]
@@ -51,8 +51,8 @@ class SentPart:
 
 
 class _Totals:
-    """The sum of all returned parts, and the reason why the drive stopped early, or None. Called by
-    all lanes."""
+    """The sum of all returned parts, written to the progress file `path` at each change. `stopped`:
+    why the drive stopped early, or None. Threads may call it at the same time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,8 +84,9 @@ class _Totals:
 
 
 def run_drive(spark: SparkSession, drive: Drive) -> None:
-    """Run all producers. Return when the outcome of every record is in the ledger, or a part failed
-    in all attempts; `drive.progress` then tells why."""
+    """Run all producers. Return when the outcome of every record is in the ledger, or the drive
+    stopped early: the time `drive.stop_at_s` has come, or a part failed in all attempts. The file
+    in `drive.progress` then says why."""
     drive.progress.mkdir(parents=True, exist_ok=True)
     drive.ledger.mkdir(exist_ok=True)
     totals = _Totals(drive.progress / "executors.json")

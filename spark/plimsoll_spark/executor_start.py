@@ -1,7 +1,8 @@
 """Waits for the executors of a run, and tells in words why they do not come.
 
 Called by `run`. On Kubernetes it asks the API server first if it would admit an executor's pod (a
-dry run), and at the end of the time what keeps the pods: the scheduler's own words, or a quota's.
+dry run), and while executors are missing, why their pods do not run: the scheduler's own words, or
+a quota's.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ log = logging.getLogger(__name__)
 
 def refuse_pods(name: str, runner: Runner) -> None:
     """Raise `Refusal` if the API server would not admit an executor's pod, because of a missing
-    right, a quota or the namespace's Pod Security. `name`: the Verification's. An API server that
-    does not answer refuses nothing."""
+    right, a quota or the namespace's Pod Security. Do nothing if no executors are requested, if
+    they are no pods, or if the API server does not answer. `name`: the Verification's."""
     if runner.executors and runner.pods is not None:
         why = _why_not_admitted(name, runner, runner.pods)
         if why is not None:
@@ -45,8 +46,9 @@ def refuse_pods(name: str, runner: Runner) -> None:
 
 
 def wait(spark: SparkSession, settings: Settings) -> None:
-    """Return when all executors have registered with the driver. Raises `Refusal` after `WITHIN_S`,
-    or a quarter of the run's deadline. Does nothing without executors."""
+    """Return when all executors have registered with the driver, at once if none is requested.
+    Raises `Refusal` after `WITHIN_S` or a quarter of the run's deadline, the shorter time, and when
+    Spark has given up because so many executors ended."""
     name, runner = settings.name, settings.runner
     within_s = min(WITHIN_S, settings.deadline_seconds / 4)
     began_s = time.monotonic()
@@ -82,8 +84,8 @@ def registered(spark: SparkSession) -> int | None:
 
 
 def why_pending(name: str, runner: Runner) -> list[str]:
-    """Return what keeps the executors' pods, at most `REASONS_MAX` sentences; none for executors
-    that are no pods."""
+    """Return why the executors' pods do not run, in at most `REASONS_MAX` sentences. Return none if
+    executors are processes of this machine, or nothing says why."""
     pods = runner.pods
     if pods is None:
         return []
@@ -114,7 +116,8 @@ def waits_for(pod: dict[str, Any]) -> str | None:
 
 
 def executor_pod(name: str, runner: Runner, pods: Pods) -> dict[str, Any]:
-    """Return a pod as Spark makes it of the template, as far as an admission looks at it."""
+    """Return an executor's pod as Spark makes it of the template, with the fields by which the API
+    server admits it."""
     pod: dict[str, Any] = json.loads(Path(pods.template).read_text())
     memory = f"{runner.heap_megabytes + runner.overhead_megabytes}Mi"
     limits = {"memory": memory} | ({} if pods.cpu_limit is None else {"cpu": pods.cpu_limit})

@@ -25,7 +25,7 @@ from plimsoll_spark.topics import OffsetRange
 
 TIMEOUT_S = 15.0
 AWAY_S = 60.0
-"""How long a partition may be without a leader."""
+"""Seconds for which offsets that cannot be read, as during an election, are asked for again."""
 RETRY_S = 0.5
 POLICY = "cleanup.policy"
 INTERNAL = "__"
@@ -34,7 +34,8 @@ INTERNAL = "__"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPartition:
     """One partition. `log`: as the leader shows it. `replicas`: those on brokers in the cluster's
-    metadata, the leader's first. `away`: the ids of the other brokers that have a replica."""
+    metadata, the leader's first. `in_sync`: ids of the brokers in the ISR. `away`: the ids of the
+    other brokers that have a replica."""
 
     topic: str
     partition: int
@@ -64,7 +65,9 @@ class ExistingTopics:
     def partitions(
         self, topics: Iterable[str], *, leaders_only: bool = False
     ) -> list[AuditedPartition]:
-        """Return all partitions of these topics that have a leader. Raises KafkaException."""
+        """Return all partitions of these topics that have a leader; a topic that the cluster does
+        not show is left out. `leaders_only`: True to leave out the replicas of followers. If
+        offsets cannot be read, retry for `AWAY_S` seconds; then KafkaException is raised."""
         metadata = self._admin.list_topics(timeout=TIMEOUT_S)
         addresses = {one.id: (one.host, one.port) for one in metadata.brokers.values()}
         found = [
@@ -80,7 +83,8 @@ class ExistingTopics:
         ]
 
     def compacted(self, topics: Sequence[str]) -> dict[str, bool | None]:
-        """Return by topic whether it is compacted; None if the configuration may not be read."""
+        """Return, by topic, True if it is compacted, False if not, None if its configuration cannot
+        be read."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
         if not resources:
             return {}
@@ -96,8 +100,8 @@ class ExistingTopics:
     def offsets_at(
         self, partitions: Sequence[AuditedPartition], timestamp_ms: int
     ) -> dict[str, dict[str, int]]:
-        """Return, by topic and partition, the offset of the first record with this time or a later
-        one; -1 if there is none. Raises KafkaException."""
+        """Return, by topic and partition (as text), the offset of the first record with a timestamp
+        of at least `timestamp_ms` (since 1970); -1 if there is none. Raises KafkaException."""
         places = [(one.topic, one.partition) for one in partitions]
         found: dict[str, dict[str, int]] = {}
         offsets = self._offsets(places, OffsetSpec.for_timestamp(timestamp_ms))
