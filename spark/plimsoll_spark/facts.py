@@ -31,7 +31,7 @@ class _Drill(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def facts(settings: Settings, findings: Findings, topic_id: str | None, drill: str | None) -> Facts:
-    """Return the facts of a run. `drill`: the operator's record, None if there is none."""
+    """Return the facts of a run. `drill`: the operator's record as JSON, None if there is none."""
     rate = findings.records_per_second
     size = settings.produce.record_bytes
     worst = sorted(findings.partitions, key=lambda one: -one.longest_stall)[:PARTITIONS_MAX]
@@ -49,7 +49,8 @@ def facts(settings: Settings, findings: Findings, topic_id: str | None, drill: s
 
 
 def marks(drill: str | None) -> tuple[FaultMark, ...]:
-    """Return the faults in the operator's record; none if it cannot be read."""
+    """Return the faults in the operator's record, at most `FAULTS_MAX`; none if it is None or
+    cannot be read."""
     try:
         steps = msgspec.json.decode(drill or "{}", type=_Drill).steps
     except msgspec.DecodeError:
@@ -61,7 +62,7 @@ def marks(drill: str | None) -> tuple[FaultMark, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what ran, by name."""
+    """Return the versions of Python, librdkafka and the installed packages of a driver, by name."""
     found = {
         "librdkafka": confluent_kafka.libversion()[0],
         "python": platform.python_version(),

@@ -20,7 +20,7 @@ JVM_ENDED = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a run broke."""
+    """The cause of a run's error: its category, and a sentence for the user."""
 
     reason: Reason
     message: str

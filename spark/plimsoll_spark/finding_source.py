@@ -38,7 +38,7 @@ class AuditSpan(InputPartition):  # type: ignore[misc]
 
 
 class FindingSource(DataSource):  # type: ignore[misc]
-    """The data source."""
+    """The data source `plimsoll.audit`, for Spark to call."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +62,9 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
         self._options = SourceOptions(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges; a compacted topic has one a partition."""
+        """Return the ranges of offsets to audit: several of a partition, but the whole log of a
+        compacted one, or of one with an unreadable configuration. Raises `WrongOption`,
+        KafkaException."""
         topics = ExistingTopics(self._options.bootstrap, self._options.login)
         names = self._options.topics(topics)
         sparse = {name for name, known in topics.compacted(names).items() if known is not False}
@@ -76,7 +78,9 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Yield the findings in one range."""
+        """Audit one range on all replicas, and yield a row for each finding, at most
+        `FINDINGS_MAX`, and for each replica that was not read to the end. If `again` is set and the
+        batches differ, audit that too."""
         assert isinstance(partition, AuditSpan)
         with tempfile.TemporaryDirectory(prefix="plimsoll-audit-") as results:
             job = AuditJob(

@@ -29,7 +29,8 @@ class Fold:
     """The counts of one run. Call `add` for each range, then `settle`, then read the counts."""
 
     def __init__(self, topic: str, recheck: Recheck, keys: int) -> None:
-        """`keys`: the number of keys, by which examples name the key of a record."""
+        """`recheck`: checks a range again, with the records before it; `keys`: the number of keys,
+        by which examples name the key of a record."""
         self._topic = topic
         self._keys = keys
         self._recheck = recheck
@@ -46,8 +47,8 @@ class Fold:
         self.unreadable: list[Example] = []
 
     def add(self, found: RangeFindings) -> None:
-        """Add the findings of the next range. If earlier ranges may change them, check the range
-        again first."""
+        """Add the findings of the next range, in the order (partition, offset). If records of
+        earlier ranges may change them, check the range again first."""
         span = found.span
         if span.partition != self._partition:
             self._partition, self._highest = span.partition, {}
@@ -93,8 +94,8 @@ class Fold:
             self._note("gap", partition, left)
 
     def records_of_others(self, producers: Collection[int]) -> int:
-        """Return the number of different records in the log that other producers of this run wrote
-        than the stated ones."""
+        """Return the number of distinct records of this run in the log that were written by
+        producers other than `producers`."""
         return self._seen.count_without(producers)
 
     @property

@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class IsrWatch:
-    """Watches from `with` on. `longest_s`: the longest time so far."""
+    """Asks for the ISRs every `EVERY_S` seconds, in a thread, inside `with`. `missing`: returns the
+    replicas outside each ISR; `limit_s`: the budget's limit; `longest_s`: the longest time so far,
+    in seconds, for which one ISR was seen not to be full."""
 
     def __init__(
         self, missing: Missing, limit_s: float, clock: Callable[[], float] = time.monotonic
@@ -47,8 +49,8 @@ class IsrWatch:
         self._thread.join()
 
     def look(self) -> bool:
-        """Ask once. Return True if every ISR is full. No answer changes nothing: what it would say
-        is unknown."""
+        """Ask for the ISRs once, and update `longest_s`. Return True if every ISR is full. Without
+        an answer nothing changes, and the result is that of the last answer."""
         try:
             missing = self._missing()
         except KafkaException as error:
@@ -64,7 +66,8 @@ class IsrWatch:
         return not self._since
 
     def settle(self, until_s: float) -> None:
-        """Wait until every ISR is full, the limit is exceeded, or `until_s` on the clock."""
+        """Wait until every ISR is full, `longest_s` exceeds the limit, or the clock (seconds,
+        monotonic) shows `until_s`."""
         while self._since and self.longest_s <= self._limit_s and self._clock() < until_s:
             if self._ended.wait(EVERY_S / 4):
                 return

@@ -73,7 +73,7 @@ class LedgerRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
     """Where to find one row group of the ledger, and the bounds of its values. `partition`: that of
-    all its records; None if they have none."""
+    all its records; None if they have none. Times are milliseconds since 1970."""
 
     path: str
     number: int

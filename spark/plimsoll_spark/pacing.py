@@ -35,7 +35,8 @@ class Pace:
         return cls(((math.inf, records_per_second),))
 
     def shared(self, producers: int) -> Pace:
-        """Return the pace of one of so many producers."""
+        """Return the pace of one of `producers` that share this one: the same steps, each rate
+        divided by their number."""
         return Pace(tuple((span_s, rate / producers) for span_s, rate in self.steps))
 
     @property
@@ -44,7 +45,8 @@ class Pace:
         return max(rate for _, rate in self.steps)
 
     def after(self, records: int) -> Pace:
-        """Return the pace of what follows the first `records` records."""
+        """Return the pace of what follows the first `records` records. Behind the last step, that
+        step begins again."""
         left = float(records)
         for number, (span_s, rate) in enumerate(self.steps):
             if left < span_s * rate:
@@ -54,7 +56,8 @@ class Pace:
         return Pace(self.steps[-1:])
 
     def due(self, elapsed_s: float) -> int:
-        """Return how many records should have been sent after `elapsed_s`: the first at once."""
+        """Return how many records should have been sent `elapsed_s` seconds after the start: the
+        first at once, and no more after the last step's end."""
         sent, left_s = 0.0, max(0.0, elapsed_s)
         for span_s, rate in self.steps:
             sent += min(left_s, span_s) * rate

@@ -86,7 +86,8 @@ class Reader:
 
     def read(self, span: Span, progress: Callable[[int], None]) -> tuple[LogRows, int | None]:
         """Return the records in the range, up to a batch that cannot be read, and the offset of
-        that batch; None if there is none.
+        that batch; None if there is none. If the log ends below the range for `SETTLE_S`, return
+        the records up to its end; records that retention has deleted are left out.
 
         `progress` is called repeatedly with the number of records read until then. Raises
         `OutOfTime`.

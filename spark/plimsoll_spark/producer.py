@@ -28,9 +28,10 @@ FULL_QUEUE_WAIT_S = 0.05
 PROGRESS_EVERY_S = 0.5
 FLUSH_MARGIN_S = 10.0
 HELD_S = 0.25
-"""A producer that did not get on for this long did not run: its loop waits 0.05 s at most."""
+"""If this time passes between two rounds of a producer's loop, which waits 0.05 s at most, the
+producer did not run."""
 HELD_MAX = 200
-"""Times of that kind that are noted at most; the first ones."""
+"""The most times in which a producer did not run that are noted: the first ones."""
 
 # Refusals that every attempt of a producer meets, the first too: the record is not in the log.
 # Others may follow an appended attempt, the answer to which was lost: meanwhile a right was
@@ -55,9 +56,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one producer of a drive is to send. `pace` None: as fast as possible;
-    `client`: settings of librdkafka; `progress`: the file for its progress; `ledger`: the ledger's
-    directory."""
+    """The task of one producer of a drive. `producer`: its number; `pace`: None: as fast as
+    possible; `client`: settings of librdkafka; `progress`: the file for its progress; `ledger`: the
+    ledger's directory."""
 
     run: str
     topic: str
@@ -72,7 +73,7 @@ class Plan:
     progress: Path
     ledger: Path
     settled_by_s: float = math.inf
-    """When to stop waiting for outcomes, in seconds since 1970; those left are unknown then."""
+    """The time, in seconds since 1970, at which a record without an outcome becomes unknown."""
 
 
 class Sender:
@@ -97,8 +98,9 @@ class Sender:
         )
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Send all records, and yield their outcomes in chunks. End when the outcome of each is
-        known. Stop sending early at the plan's deadline or after a fatal error of the client."""
+        """Send all records, and yield their outcomes in chunks. End when each sent record has one,
+        which is unknown after a time limit. Stop sending early at the plan's `stop_at_s` or after a
+        fatal error of the client."""
         started_s, sent = time.monotonic(), 0
         while sent < self._plan.records and self._stopped is None:
             due = self._due(time.monotonic() - started_s)
@@ -155,9 +157,8 @@ class Sender:
             self._held.append((end_ms - gap_s * 1000, end_ms))
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
-        """Wait for the outcomes of all sent records, and yield them. Records without an outcome
-        after the message timeout, and a margin, are unknown; so are those that have none at the
-        plan's end."""
+        """Wait for the outcomes of all sent records, and yield them. A record without one after the
+        message timeout and a margin, or at `Plan.settled_by_s`, is unknown."""
         most_s = self._plan.message_timeout_s + FLUSH_MARGIN_S
         until_s = time.monotonic() + min(most_s, self._plan.settled_by_s - time.time())
         while self._pending and time.monotonic() < until_s:

@@ -43,8 +43,8 @@ class Publisher(Protocol):
         refused, or has not succeeded after `within_s` seconds."""
 
     def get(self, name: str) -> str | None:
-        """Return the text of this name that another program stored beside them; None if there is
-        none, or it cannot be read now."""
+        """Return the text of this name at the destination, which another program may have stored;
+        None if there is none, or it cannot be read now."""
 
 
 class DirectoryPublisher:
@@ -54,7 +54,8 @@ class DirectoryPublisher:
         self._directory = directory
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Replace each file in one step, so that a reader sees no partial file."""
+        """Write each text to the file of its name, replacing the file in one step, so that a reader
+        sees no partial file. Raises OSError; `within_s` has no effect."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             partial = self._directory / f".{name}.partial"
@@ -72,8 +73,8 @@ class ConfigMapPublisher:
     def __init__(
         self, namespace: str, name: str, *, server: str, account: Path | None = None
     ) -> None:
-        """Create a publisher. `server`: the URL of the API server. `account`: the folder with its
-        token and CA certificate; None: the API server requires no token."""
+        """Create a publisher. `server`: the URL of the API server. `account`: the folder with the
+        token and the CA certificate for it; None: the API server requires no token."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
 
@@ -105,7 +106,8 @@ class ConfigMapPublisher:
         return None if found is None else str(found)
 
     def _access(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """Return the headers and the TLS context of a request."""
+        """Return the headers and the TLS context of a request, None for plain HTTP. Raises
+        OSError."""
         headers: dict[str, str] = {}
         trust = None
         if self._account is not None:

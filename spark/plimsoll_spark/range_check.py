@@ -90,8 +90,9 @@ class Strays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranges before a range hold. `seen`: all their records; `highest`: by stream, the
-    highest sequence in the same partition."""
+    """The records of this run in the ranges before a range. `seen`: all of them, in earlier
+    partitions too; `highest`: by number of the stream, the highest sequence in the same
+    partition."""
 
     seen: tuple[SeenBits, ...]
     highest: dict[int, int]
@@ -125,9 +126,10 @@ def check_range(
     keys: int | None = None,
     earlier: Earlier | None = None,
 ) -> RangeFindings:
-    """Check the records of one range. `ledger`: the rows with acked offsets in the range; `keys`:
-    the number of keys if records keep their order only within a key, else None; `earlier`: the
-    records before the range, None to check it by itself."""
+    """Compare the log records of one range with the ledger, and return the differences. `ledger`:
+    the rows with acked offsets in the range; `keys`: the number of keys if records keep their order
+    only within a key, else None; `earlier`: the records before the range, None to check it by
+    itself."""
     mine = np.flatnonzero(log.ours)
     producer, sequence = log.producer[mine], log.sequence[mine]
     first = _first_copies(producer, sequence, earlier)

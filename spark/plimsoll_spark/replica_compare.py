@@ -1,4 +1,4 @@
-"""Compares what the replicas of a partition hold of one range of offsets. Pure.
+"""Compares the batches of a partition's replicas over one range of offsets. Pure.
 
 Called by `audit_range`. A range is judged only where a replica must hold it: between its log start
 and the end of the range, or the offset up to which it could be read. In a compacted topic offsets
@@ -23,7 +23,8 @@ Kind = Literal["unreadable", "missing", "gap", "different", "epochs", "short"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A fault of the log at offsets from `first` to `last`. `brokers`: those that have it."""
+    """A fault of the log at offsets from `first` to `last`, both included. `brokers`: ids of those
+    whose replicas have it; `detail`: the fault as text."""
 
     partition: int
     first: int
@@ -42,7 +43,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(NamedTuple):
-    """The result for one range. `is_equal`: True if all replicas hold the same batches."""
+    """The result for one range. `is_equal`: True if all replicas were read to the range's end,
+    without an invalid batch, and hold the same batches."""
 
     findings: list[Finding]
     is_equal: bool
@@ -51,8 +53,9 @@ class Compared(NamedTuple):
 def compare(
     partition: int, first: int, end: int, replicas: Sequence[Held], *, compacted: bool
 ) -> Compared:
-    """Compare the replicas over the offsets from `first` to before `end`. The first of `replicas`
-    is the leader's: where two replicas differ, the other one is named."""
+    """Compare the replicas over the offsets from `first` to before `end`. `replicas`: the leader's
+    first: if each of two batches is held by as many replicas, those that differ from the leader are
+    named. `compacted`: True to judge neither missing offsets nor differing batches."""
     findings = [*_unreadable(partition, replicas), *_unordered(partition, replicas)]
     findings += _short(partition, end, replicas)
     holes = {one.broker: _holes(one, first, end) for one in replicas}
@@ -75,7 +78,8 @@ def within(one: Held, first: int, end: int) -> Rows:
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings in order, with adjacent ones of the same kind and brokers as one."""
+    """Return the findings sorted. Adjacent or overlapping ones of one partition, kind and set of
+    brokers become one, with the detail of the first."""
     order = sorted(findings, key=lambda one: (one.partition, one.kind, one.brokers, one.first))
     out: list[Finding] = []
     for one in order:
@@ -160,8 +164,8 @@ def _holes(one: Held, first: int, end: int) -> list[tuple[int, int]]:
 def _missing(
     partition: int, holes: Mapping[int, Sequence[tuple[int, int]]], replicas: Sequence[Held]
 ) -> Iterable[Finding]:
-    """Yield a gap for offsets that all replicas lack that were read there, else name those that
-    lack them."""
+    """Yield `gap` for offsets that every replica lacks that was read there, else `missing` with the
+    brokers that lack them."""
     edges = sorted({edge for some in holes.values() for hole in some for edge in hole})
     for first, end in pairwise(edges):
         lacking = {
@@ -185,8 +189,9 @@ def _missing(
 def _different(
     partition: int, there: Mapping[int, Rows], replicas: Sequence[Held]
 ) -> Iterable[Finding]:
-    """Yield the batches that differ between replicas that hold these offsets. The replicas that
-    differ from most others are named, or from the leader."""
+    """Yield a finding for each batch that differs between replicas that hold its offsets. It names
+    the replicas that differ from the most frequent batch; of equally frequent ones, that of the
+    first replica counts."""
     batches = {
         broker: {row["base_offset"]: tuple(row.tolist()) for row in held}
         for broker, held in there.items()

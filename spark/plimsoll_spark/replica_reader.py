@@ -1,8 +1,8 @@
 """Reads a range of offsets of one replica, batch by batch, past what cannot be read.
 
 Called in Spark's tasks (`audit_range`, the data sources). It judges nothing: it returns the valid
-batches, the places without one, and where the replica begins and ends. It follows retention, waits
-for a replica that lags, and gives up when its time is over.
+batches, the places without one, and where the replica begins and ends. It skips the offsets that
+retention deletes meanwhile, waits for a replica that lags, and gives up when its time is over.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FETCH_BYTES = 2**20
 TIMEOUT_S = 30.0
 RETRY_S = 0.2
 SETTLE_S = 30.0
-"""How long a replica may take to show the records that the leader has committed."""
+"""Seconds for which a replica may take to show the records that the leader has committed."""
 AWAY_S = 60.0
-"""How long a broker that is away, or a replica that moves, is waited for."""
+"""Seconds for which a broker that is away, or a replica that moves, is waited for."""
 
 NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC, NOT_LEADER = 0, 1, 2, 3, 6
 TOPIC_DENIED, OFFLINE = 29, 56
@@ -60,9 +60,10 @@ class Bad(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """What one replica holds of a range. `batches`: the valid ones that end in the range, and the
-    one after them if it was read. `start`: the log start offset afterwards; `end`: the offset up to
-    which was read; `why`: why not further, None at the range's end."""
+    """The content of one replica in a range. `batches`: the valid ones that end in the range, and
+    those behind it that came with the last fetch; `bad`: the offsets without a valid batch;
+    `start`: the log start offset after the reading; `end`: the offset before which everything was
+    read; `size`: bytes of valid batches; `why`: why no more was read, None at the range's end."""
 
     broker: int
     batches: Rows
@@ -74,14 +75,15 @@ class Held:
 
 
 class RateLimit:
-    """Bytes a second of one task. None: no limit."""
+    """A limit on the bytes per second that one task reads. None: no limit. Of unused time, at most
+    one second counts."""
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self._rate = bytes_per_second
         self._due_s = time.monotonic()
 
     def spend(self, size: int) -> None:
-        """Wait until `size` more bytes may be read."""
+        """Count `size` bytes as read, and sleep until they are within the limit."""
         if self._rate is None:
             return
         now_s = time.monotonic()
@@ -99,15 +101,15 @@ class Connections:
         self._open: dict[tuple[str, int], BrokerConnection] = {}
 
     def to(self, place: Place) -> BrokerConnection:
-        """Return the connection to the replica's broker. Raises `ConnectionLost` and
-        `LoginRefused`."""
+        """Return the open connection to the replica's broker, or open one. Raises `ConnectionLost`
+        and `LoginRefused`."""
         address = (place.host, place.port)
         if address not in self._open:
             self._open[address] = BrokerConnection(*address, self._login, TIMEOUT_S)
         return self._open[address]
 
     def drop(self, place: Place) -> None:
-        """Close the connection to the replica's broker."""
+        """Close the connection to the replica's broker, if there is one."""
         found = self._open.pop((place.host, place.port), None)
         if found is not None:
             found.close()
@@ -141,8 +143,8 @@ class ReplicaReader:
         limit: RateLimit,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """`until_s`: when to give up, in seconds since 1970. `settle_s`: how long the replica may
-        take to show the range's end."""
+        """`until_s`: the wall-clock time at which to give up, in seconds since 1970. `settle_s`:
+        seconds for which the replica may take to show the range's end."""
         self._connections = connections
         self._place = place
         self._own_copy = own_copy
@@ -156,8 +158,10 @@ class ReplicaReader:
     def read(
         self, first: int, end: int, take: Callable[[memoryview, list[Batch]], None] | None = None
     ) -> Held:
-        """Return what the replica holds from `first` to before `end`. `take`: is called with the
-        bytes of consecutive valid batches, and these batches; the bytes do not stay valid."""
+        """Return the replica's batches from `first` to before `end`. If they cannot all be read,
+        return the part that was read, with the cause in `why`. `take`: is called with the bytes of
+        consecutive valid batches, and these batches; the bytes do not stay valid. Raises
+        `LoginRefused`."""
         held = Held(self._place.broker, rows([]))
         found: list[Batch] = []
         position = first
@@ -212,8 +216,8 @@ class ReplicaReader:
         return max(begin, position + 1)
 
     def _valid_from(self, offset: int) -> int | None:
-        """Return where the batch at `offset` begins, or a later one after a hole, if it is valid,
-        else None."""
+        """Return the base offset of the batch at `offset`, or of a later one after a hole, if that
+        batch is valid, else None. If the log now begins behind `offset`, return its start."""
         fetched = self._fetch(offset, 1)
         if fetched is None:
             return self._start
@@ -221,8 +225,9 @@ class ReplicaReader:
         return max(found[0].base_offset, self._floor) if found else None
 
     def _fetch(self, offset: int, max_bytes: int) -> Fetched | None:
-        """Return the answer to a fetch: with records, or with none where the files hold no batch.
-        Return None if the log now begins behind `offset`. Raises `Stop`."""
+        """Fetch from `offset` on, with retries, and return the answer: with records, or with none
+        where the files hold no batch. Return None if the log now begins behind `offset`. Raises
+        `Stop` when no further try is allowed."""
         began_s = time.time()
         while True:
             fetched, why = self._attempt(offset, max_bytes)

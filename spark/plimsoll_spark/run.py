@@ -1,7 +1,7 @@
 """One verification from start to verdict: phases Producing, Verifying and Completed.
 
-Called by `verification`. Spark works in one thread; this one publishes progress while it waits, and
-cancels the work when its time is up. Every wait is bounded by the deadline.
+Called by `verification`. A worker thread waits for Spark; the main thread publishes progress
+meanwhile, and cancels Spark's jobs when their time is up. Every wait is bounded by the deadline.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is a
 TOPIC_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 90.0
 SETTLING_SHARE, DRIVING_SHARE = 0.5, 0.75
-"""Of the time that is reserved for the checks, the parts after which no outcome is awaited, and
-after which the producers are ended."""
+"""Shares of the time that is reserved for the checks: after the first, sent records without an
+outcome become unknown; after the second, producers that still run are cancelled."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Unreadable(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEnd:
     """How the writing ended. `hung`: why not all producers ended in time, or None; `isr_seconds`:
-    the longest time for which an ISR was not full, None without a limit."""
+    the longest time for which an ISR was not full, None if the budget has no limit for it."""
 
     hung: str | None
     isr_seconds: float | None
@@ -82,7 +82,8 @@ class Run:
     def __init__(
         self, settings: Settings, publisher: Publisher, work: Path, kept: Evidence
     ) -> None:
-        """`work`: the directory of temporary files; `kept`: where the ledger lies."""
+        """`work`: the directory of temporary files; `kept`: the evidence, which holds the
+        ledger."""
         self._settings = settings
         self._publisher = publisher
         self._work = work
@@ -97,8 +98,11 @@ class Run:
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
-        """Carry the verification out, publish its outcome and return it. Raises `Refusal` if it
-        must not start, `Unreadable` if the log cannot be checked, and `PublishFailed`."""
+        """Write the records, unless an earlier driver of this run did; check the log; publish the
+        outcome and return it. At the deadline, the verdict is about what was checked until then.
+        Raises `Refusal` if the run must not start, `Unreadable` if the log cannot be checked,
+        KafkaException if the brokers do not answer, and `PublishFailed` if the outcome cannot be
+        stored."""
         check(self._settings)
         limits = cgroup.limits()
         _refuse_little(limits)
@@ -190,7 +194,7 @@ class Run:
 
     @property
     def may_be_resumed(self) -> bool:
-        """Return True if another driver will be started for this run."""
+        """Return True if another driver will be started for this run should this one fail."""
         requested = self._settings.evidence
         return (
             requested is not None
@@ -199,24 +203,25 @@ class Run:
         )
 
     def leave(self, reason: str, message: str) -> None:
-        """End without a verdict; the next driver judges the ledger. Raises OSError."""
+        """Write to `run.json` why this driver ends without a verdict, for the next driver, which
+        judges the ledger. Raises OSError."""
         assert self._kept is not None, "the run may be resumed"
         self._evidence.note_failure(self._kept, reason, message)
 
     def publish_broken(self, reason: str, message: str) -> None:
-        """Publish the phase Failed and no verdict but Inconclusive: the run itself failed. Raises
-        `PublishFailed`."""
+        """Publish the phase Failed with the verdict Inconclusive, since the run itself failed.
+        Raises `PublishFailed`."""
         self._publish(self._inconclusive(reason, message), "Failed", None)
 
     def _isr_watch(self, client: TopicClient) -> AbstractContextManager[IsrWatch | None]:
-        """Return the watch of the ISRs to run meanwhile; None if the budget has no limit for
-        them."""
+        """Return the watch of the ISRs as a context manager, which gives None if the budget has no
+        limit for them."""
         limit = self._settings.budget.isr_full_within_seconds
         return nullcontext() if limit is None else IsrWatch(client.missing_in_sync, limit)
 
     def _isr_seconds(self, isr: IsrWatch | None) -> float | None:
-        """Return the longest time for which an ISR was not full, once they all are, or the limit is
-        exceeded, or the run's time is up."""
+        """Wait until every ISR is full, the limit is exceeded, or the deadline of the run has come.
+        Return the longest time, in seconds, for which an ISR was not full; None without a watch."""
         if isr is None:
             return None
         isr.settle(time.monotonic() + max(0.0, self._deadline_s - time.time()))

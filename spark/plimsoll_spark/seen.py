@@ -90,8 +90,8 @@ class Seen:
             bits[start : start + len(other)] |= other
 
     def _aligned(self, part: SeenBits) -> tuple[Bits, int, Bits]:
-        """Return three values: this producer's bits, extended to hold `part`; the index of their
-        byte at which `part` begins; the decompressed bytes of `part`."""
+        """Extend this producer's bits so that they hold `part`, and return three values: these
+        bits; the index of their byte at which `part` begins; the decompressed bytes of `part`."""
         other = np.frombuffer(zlib.decompress(part.bits), np.uint8)
         start = part.first // 8
         bits = self._bits.get(part.producer, np.zeros(0, np.uint8))

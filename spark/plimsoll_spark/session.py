@@ -77,7 +77,8 @@ def class_archive() -> Path:
 class Jvm:
     """How the driver's JVM runs. `archives_to`: a file to which it writes an archive of its loaded
     classes when it ends, None: it uses an existing archive; `heap_mb`: its heap in MiB, None:
-    `DEFAULT_MEMORY`; `events`: an existing directory for Spark's event log, None: there is none."""
+    `DEFAULT_MEMORY` (PLIMSOLL_SPARK_DRIVER_MEMORY overrides both); `events`: an existing directory
+    for Spark's event log, None: there is none."""
 
     archives_to: Path | None = None
     heap_mb: int | None = None
@@ -95,7 +96,9 @@ def build(
     runner: Runner = IN_PROCESS,
     jvm: Jvm = PLAIN,
 ) -> SparkSession:
-    """Start the JVM and return a Spark session in it. Executors may not have started yet.
+    """Start the JVM and return a Spark session in it. Executors may not have started yet. Sets
+    environment variables of this process that Spark reads. Raises `Refusal` if the connector's jars
+    are missing.
 
     `cores`: how many tasks run at the same time; `work`: the directory of temporary files;
     `runner`: the executors, none by default; `jvm`: how the driver's JVM runs.
@@ -187,8 +190,8 @@ def _secret(work: Path) -> Path:
 
 
 def _linked_home(work: Path) -> Path:
-    """Return a folder that looks like Spark's: a worker writes beside the jars, and the installed
-    package is to stay as it is."""
+    """Create a folder with links to all of Spark's files, and return it: a worker writes beside the
+    jars, and the installed package is to stay unchanged."""
     linked = work / "spark-home"
     linked.mkdir()
     for one in spark_home().iterdir():

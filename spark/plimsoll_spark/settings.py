@@ -59,14 +59,16 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LoadStep(_Camel, frozen=True):
-    """One rate of a load profile, and for how long, such as `5m`."""
+    """One step of a load profile: a rate, and a duration such as `5m`."""
 
     for_: str = msgspec.field(name="for")
     records_per_second: int
 
 
 class FindMaxRate(_Camel, frozen=True):
-    """A search for the highest rate, in records per second, with this p99 of acks."""
+    """A search for the highest rate at which the p99 of ack latency stays within a limit. `from_`,
+    `to`: the lowest and the highest rate to try, in records per second; `step_seconds`: length of
+    each step."""
 
     p99_milliseconds: float
     from_: int = msgspec.field(name="from", default=1_000)
@@ -82,7 +84,8 @@ class Load(_Camel, frozen=True):
 
 
 class Produce(_Camel, frozen=True):
-    """The records to write: a number of them, or a load profile."""
+    """The records to write. `records`: their number, 0 if `load` is set; `records_per_second`: the
+    rate of all producers together, None: as fast as possible; `keys`: number of different keys."""
 
     records: int = 0
     load: Load | None = None
@@ -111,14 +114,14 @@ class Produce(_Camel, frozen=True):
     @property
     def total(self) -> int:
         """Return the number of records: the stated one, or that of the profile; 0 for a search,
-        which has no number of its own."""
+        which has no number of its own. Raises ValueError for an invalid duration."""
         if self.load is None:
             return self.records
         return sum(seconds(one.for_) * one.records_per_second for one in self.load.profile)
 
 
 class Verify(_Camel, frozen=True):
-    """The properties of the log to check."""
+    """The properties of the log to check. `timeout_seconds`: bound on the time for all checks."""
 
     checks: tuple[Check, ...] | None = None
     """The checks that decide the verdict; None: those of `CHECKS_BY_ACKS`."""
@@ -129,7 +132,9 @@ class Verify(_Camel, frozen=True):
 
 
 class Budget(_Camel, frozen=True):
-    """Limits that a run must keep to (`budget.judge_budget`); None: no limit."""
+    """Limits of a run (`budget.judge_budget`); None: no limit. `max_stall_milliseconds`: the
+    longest time without an ack on a partition with waiting records; `p99_milliseconds`: of ack
+    latency; `isr_full_within_seconds`: the longest time for which an ISR is not full."""
 
     max_stall_milliseconds: int | None = None
     p99_milliseconds: float | None = None
@@ -150,8 +155,8 @@ class Report(_Camel, frozen=True):
 
 class Pods(_Camel, frozen=True):
     """How Spark makes pods of executors. `image`, `image_pull_policy`: those of the pods; `cpu`,
-    `cpu_limit`: quantities of Kubernetes; `template`, `secret`: names of files below the mounted
-    configuration: the pods' template, and the secret of Spark's RPC."""
+    `cpu_limit`: quantities of Kubernetes; `template`, `secret`: paths of files in the driver's pod:
+    the executors' template, and the secret of Spark's RPC."""
 
     namespace: str
     image: str
@@ -161,13 +166,14 @@ class Pods(_Camel, frozen=True):
     template: str = "executor.yaml"
     secret: str = "/etc/plimsoll-rpc/secret"
     owner: str = ""
-    """The Verification, the value of the label by which its executors' pods are found."""
+    """The name of the Verification: the value of the label by which its executors' pods are
+    found."""
 
 
 class Runner(_Camel, frozen=True):
     """How Spark runs. `executors`: their number; 0: all work is done in this process. `cores`: how
-    many tasks an executor runs at the same time; `heap_megabytes`, `overhead_megabytes`: the
-    memory of its JVM's heap, and of everything else in it."""
+    many tasks an executor runs at the same time; `heap_megabytes`, `overhead_megabytes`: an
+    executor's memory in MiB, of its JVM's heap, and of everything else."""
 
     executors: int = 0
     cores: int = 1
@@ -205,8 +211,8 @@ class Evidence(_Camel, frozen=True):
     resume: str | None = None
     """The name of an earlier run to judge instead; nothing is written."""
     attempts: int = 1
-    """How many drivers may work on the run. One before the last that breaks says no verdict: the
-    next one judges the ledger that it left."""
+    """How many drivers may work on the run. A driver that breaks publishes no verdict unless it is
+    the last: the next one judges the ledger that it left."""
 
     def keeps(self, verdict: str) -> bool:
         """Return True if the evidence stays after this verdict."""
@@ -214,7 +220,9 @@ class Evidence(_Camel, frozen=True):
 
 
 class Settings(_Camel, frozen=True):
-    """What `verification.json` requests: the topic, the records to write, and the checks."""
+    """The run that `verification.json` requests. `bootstrap`: the brokers' addresses,
+    comma-separated; `allow_existing`: True if the topic may hold records before the run;
+    `deadline_seconds`: bound on the run, counted from the driver's start."""
 
     name: str
     bootstrap: str

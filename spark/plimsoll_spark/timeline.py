@@ -36,10 +36,10 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured acks of one partition. `stall`: the longest one; `worst`: the worst latency in
-    ms. `buckets`: number of acks by latency; `bins`: the same for each time bin from `first_bin` on
-    (rows of `BUCKETS`); `worst_ms`: the worst latency of each bin. The last three are arrays as
-    bytes."""
+    """The measured acks of one partition. `stall`: the longest one, None if the partition has no
+    records; `worst`: the worst latency in ms. `buckets`: number of acks by latency; `bins`: the
+    same for each time bin from `first_bin` on (rows of `BUCKETS`); `worst_ms`: the worst latency of
+    each bin. The last three are arrays as bytes."""
 
     stall: Stall | None
     worst: float

@@ -77,9 +77,9 @@ class Timing(_Camel, frozen=True):
 
 
 class Example(_Camel, frozen=True):
-    """The place of one fault in the log. `kind`: which count it belongs to, or `unreadable`. `key`,
-    `producer`, `sequence`: of the record at fault; None for a fault without a record, such as a
-    gap."""
+    """The place of one fault in the log. `kind`: the name of the count that includes it, or
+    `unreadable`; in an audit, the kind of finding. `key`, `producer`, `sequence`: of the record at
+    fault; None for a fault without a record, such as a gap."""
 
     topic: str
     partition: int
@@ -95,7 +95,8 @@ class Example(_Camel, frozen=True):
 
 
 class Audited(_Camel, frozen=True):
-    """What an audit has read. `bytes`: of all replicas; `batches`, `records`: each counted once."""
+    """The amounts that an audit has read. `bytes`: of all replicas together; `batches`, `records`:
+    each counted once, whatever the number of replicas."""
 
     topics: int = 0
     partitions: int = 0
@@ -136,7 +137,8 @@ class Previous(_Camel, frozen=True):
 
 
 class RateStep(_Camel, frozen=True):
-    """One step of a search for the highest rate. `held`: the limit was kept; `starved`: producers
+    """One step of a search for the highest rate. `acked`: number of acked records; `held`: True if
+    every record was acked in time and within the limit of latency; `starved`: True if producers
     themselves did not run for a part of it."""
 
     records_per_second: int
@@ -158,9 +160,9 @@ class Capacity(_Camel, frozen=True):
 
 
 class Facts(_Camel, frozen=True):
-    """What the report says about a run besides its findings. `versions`: by name; `partitions`: the
-    ones with the longest stalls, and how many others are left out; `before`: the last run of the
-    schedule, None if there is none."""
+    """The part of the report that is not findings. `versions`: by name; `partitions`: the ones with
+    the longest stalls; `partitions_left_out`: the number of the other ones; `faults`: those of the
+    drill; `before`: the last run of the schedule, None if there is none."""
 
     checks: tuple[str, ...]
     versions: dict[str, str]
@@ -175,7 +177,8 @@ class Facts(_Camel, frozen=True):
 
 
 class Findings(_Camel, frozen=True):
-    """The results of all checks of a run. `pace`: acks by time, in bins of `bin_ms`."""
+    """The results of all checks of a run. `stalls`: the longest of each partition; `pace`: acks by
+    time, in bins of `bin_ms`; `examples`: some of the faults."""
 
     counts: Counts
     latency: Latency
@@ -200,7 +203,8 @@ class Findings(_Camel, frozen=True):
 
 
 class Progress(_Camel, frozen=True):
-    """The content of `progress.json`, which is replaced repeatedly during the run."""
+    """The content of `progress.json`, which is replaced repeatedly during the run. `phase`:
+    Producing, Verifying, Completed or Failed."""
 
     phase: str
     counts: Counts
@@ -209,7 +213,8 @@ class Progress(_Camel, frozen=True):
 
 class Kept(_Camel, frozen=True):
     """The evidence of a run. `run`: the name by which it is resumed; `place`: where it lies, None
-    if it is gone; `missing`: a sentence about what is not there, or None."""
+    if it was deleted or never kept; `missing`: a sentence about files that could not be stored
+    there, or None."""
 
     run: str
     place: str | None = None
@@ -217,7 +222,8 @@ class Kept(_Camel, frozen=True):
 
 
 class Outcome(_Camel, frozen=True):
-    """The content of `verdict.json`, which is written once, at the end of the run."""
+    """The content of `verdict.json`, which is written once, at the end of the run. `facts`: None
+    for an audit, or without findings; `audited`: None unless it is an audit."""
 
     verdict: str
     reason: str

@@ -69,9 +69,10 @@ def judge(
     recreated: bool,
     because: Reason = Reason.DRIVE_INCOMPLETE,
 ) -> Verdict:
-    """Return the verdict: the most serious violation, else the most serious doubt, else Passed.
-    `stopped`: why a producer stopped early, or None; `because`: its reason; `recreated`: True if
-    the topic was recreated during the run."""
+    """Return Inconclusive if the topic was recreated during the run (`recreated`); else Violated
+    for the most serious violation, else Inconclusive for the most serious doubt, else Passed.
+    `stopped`: why a producer stopped early, or None; `because`: the reason of an Inconclusive
+    verdict if not all records were sent."""
     if recreated:
         sentence = "the topic was deleted and made anew during the run; its records went with it"
         return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
@@ -94,8 +95,8 @@ def judge(
 
 
 def judge_partly(settings: Settings, counts: Counts) -> Verdict:
-    """Return the verdict of a run when its checks ran out of time: a violation that they had found,
-    else Inconclusive. `counts`: of what they had examined."""
+    """Return the verdict of a run when its checks ran out of time: Violated if they had found a
+    violation, else Inconclusive. `counts`: of what they had examined."""
     for reason, count, sentence in _violations(settings, counts):
         if count:
             message = f"{count} {sentence}; the time was up before everything had been examined"
