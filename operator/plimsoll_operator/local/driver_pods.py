@@ -69,7 +69,7 @@ def jars_directory(environment: Mapping[str, str]) -> Path:
 
 def fetch_jars(environment: Mapping[str, str]) -> int:
     """Download the jars with Maven into `jars_directory`; the script prints that folder. Return the
-    exit code."""
+    script's exit code."""
     script = shipped_directory("spark") / "jars.sh"
     words = ("bash", str(script), str(jars_directory(environment)))
     return subprocess.run(words, env=dict(environment), check=False).returncode
@@ -119,8 +119,9 @@ NOT_STARTED = 128
 
 
 class NotThere(Exception):
-    """Raised if a driver's pod cannot be run: the ConfigMap or Secret of a volume is missing or
-    invalid, or the pod belongs to no Verification. The message is a sentence."""
+    """Raised if a driver's pod cannot be run: it mounts no configuration, the ConfigMap or Secret
+    of a volume is missing or invalid, or the pod belongs to no Verification. The message is a
+    sentence."""
 
 
 @dataclass(slots=True)
@@ -241,9 +242,9 @@ class DriverPods:
         write_whole(account / "ca.crt", self._owner.authority)
 
     def _volumes(self, pod: Object, folder: Path) -> dict[str, Path]:
-        """Write the content of the pod's volumes to folders below `folder`, and return each folder
-        by its mount path in the container. Raises NotThere if a ConfigMap or Secret does not
-        exist."""
+        """Write the content of the pod's volumes to folders below `folder`, but claims have folders
+        that outlive the pod; return each folder by its mount path in the container. Raises NotThere
+        if a ConfigMap or Secret does not exist, or the configuration is invalid."""
         folders = {}
         volumes = folder / "volumes"
         for volume in pod["spec"].get("volumes") or ():
@@ -346,7 +347,8 @@ class DriverPods:
 def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
     """Return the content of a driver's ConfigMap `text`, adapted to this machine: the brokers are
     at `bootstrap`, the API server at `api`, and the folder `account` holds the credentials for it.
-    A driver that logs in keeps the brokers' addresses that the operator wrote."""
+    A driver that logs in keeps the brokers' addresses that the operator wrote. Raises ValueError,
+    KeyError or TypeError if `text` is no driver's configuration."""
     config = json.loads(text)
     # A driver that logs in has the addresses of a listener, which are this machine's already.
     if "user" not in config:

@@ -49,7 +49,8 @@ PODS_RULE: Manifest = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSize:
     """Resources of one executor's pod. `cores`: number of tasks that it runs at the same time;
-    `cpu`, `cpu_limit`: Kubernetes quantities; the memory is divided into heap and the rest."""
+    `cpu`, `cpu_limit`: Kubernetes quantities; `heap_mib`, `overhead_mib`: the memory in MiB, of the
+    JVM's heap and of the rest, which add up to the pod's."""
 
     cores: int
     cpu: str
@@ -111,8 +112,9 @@ SECRET_MOUNT: Manifest = {"name": "rpc", "mountPath": SECRET_DIRECTORY, "readOnl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorTemplate:
-    """The input of `template`. `login`, `login_directory`: the name of the Secret by which a driver
-    logs in and where it is mounted; empty: no login. `temporary`: the one writable directory."""
+    """The input of `template`. `verification`: its name; `login`: the name of the Secret by which a
+    driver logs in, empty: no login; `login_directory`: where that is mounted; `temporary`: the one
+    writable directory."""
 
     verification: str
     login: str

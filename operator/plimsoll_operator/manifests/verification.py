@@ -62,7 +62,8 @@ POD_ENVIRONMENT: tuple[Manifest, ...] = (
     {"name": "PLIMSOLL_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     {"name": "PLIMSOLL_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
 )
-"""How a driver with executors knows the pod that owns them and the address that they connect to."""
+"""Environment variables by which a driver with executors learns its pod's name (the pod owns the
+executors) and the address to which they connect."""
 LABELS = {
     labels.NAME: "plimsoll",
     labels.COMPONENT: "verification",
@@ -76,9 +77,11 @@ TIMEOUT_SECONDS_DEFAULT = 600
 # The driver stops itself at the deadline and needs time to report why before its Job ends it.
 LAST_WORDS_SECONDS = 240
 ATTEMPTS = 2
-"""How many drivers work on a run with evidence: the second judges the ledger of one that died."""
+"""The most drivers that work on a run with evidence: the second judges the ledger of one that
+died."""
 ENDINGS = [1, 2]
-"""Exit codes of a driver that has said why it failed, or why it refused; no other follows it."""
+"""Exit codes of a driver that has said why it failed, or why it refused: no second driver starts
+then."""
 RESOURCES_DEFAULT: Manifest = {
     "requests": {"cpu": "500m", "memory": "1Gi"},
     "limits": {"memory": "2Gi"},
@@ -87,7 +90,8 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """The input of all builders of one driver. `manifest_context.Context` explains its fields."""
+    """The input of all builders of one driver. `manifest_context.Context` explains the fields
+    without a docstring."""
 
     verification: Verification
     image: str
@@ -147,7 +151,8 @@ class SparkDriver:
 
 
 def run_name(verification: str, uid: str) -> str:
-    """Return the name of a run in its evidence. It tells Verifications of the same name apart."""
+    """Return the name of a run in its evidence. `uid`: the Verification's, by which runs of
+    Verifications with the same name differ."""
     return f"{verification}-{uid[:8]}"
 
 
@@ -342,9 +347,8 @@ def _executors(driver: SparkDriver) -> Manifest:
 
 
 def job(driver: SparkDriver) -> Manifest:
-    """Build the driver's Job. A driver that dies has one successor if its evidence is kept, which
-    judges the ledger of the first. Else there is none: it would find the records of the first in
-    the topic."""
+    """Build the driver's Job. If the evidence is kept, a second driver follows one that dies, and
+    judges its ledger. Else none follows: it would find the records of the first in the topic."""
     template = {"metadata": {"labels": driver.labels}, "spec": _pod(driver)}
     if driver.verification.spec.evidence is None:
         spec: Manifest = {

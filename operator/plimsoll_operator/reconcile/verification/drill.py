@@ -38,7 +38,8 @@ PAUSES_ONLY_LOCALLY = (
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of the drill's step with this number."""
+    """The outcome of the drill's step with this number, from 0. `at_ms`: when it was noted, by the
+    API server's clock; `result`: Begun until the outcome is known."""
 
     number: int
     fault: str
@@ -65,7 +66,9 @@ class DrillPass:
 
 
 def refusal(term: Term, verification: Verification) -> VerificationStatus | None:
-    """Return a failed status if this drill cannot, or must not, be carried out, else None."""
+    """Return None if the Verification has no drill, or its drill can be carried out. Else return a
+    failed status, with which no driver starts: the Verification is an audit, the LogCluster does
+    not allow drills, or this installation cannot inject one of the faults."""
     drill = verification.spec.drill
     if drill is None:
         return None
@@ -90,9 +93,10 @@ async def follow(
     report: Object | None,
     status: VerificationStatus,
 ) -> tuple[VerificationStatus, int | None]:
-    """Inject the faults of the drill that are due, while the driver writes. Return the status with
-    the outcome, and the milliseconds until the next fault is due; None if none is left. Raises
-    ApiError."""
+    """While the driver writes, begin the drill, or inject its next fault if that is due. Return the
+    status with the outcomes, and the milliseconds until the next fault is due; None if none is left
+    or the driver does not write. If `status` is final, inject nothing and return it as judged
+    (`judged`). `report`: the ConfigMap, None if there is none yet. Raises ApiError."""
     if verification.spec.drill is None or report is None:
         return status, None
     record = recorded(report)
@@ -108,8 +112,10 @@ async def follow(
 async def carry_out(
     term: Term, result: PassResult, verification: Verification, report: Object
 ) -> DrillPass:
-    """Begin the drill, or inject the next fault that is due. `report`: the ConfigMap as just read.
-    Raises ApiError."""
+    """Write the record of a drill that begins now; or inject the next fault if it is due, write its
+    outcome, and report an Event. Nothing is injected if the driver has written to the ConfigMap
+    since it was read: `wait_ms` is 0 then. `report`: the ConfigMap as just read. Raises
+    ApiError."""
     drill, now_ms = verification.spec.drill or (), term.server_ms()
     record = recorded(report)
     if record is None:
@@ -228,8 +234,8 @@ def _wait_ms(drill: Sequence[DrillStep], record: DrillRecord, now_ms: int) -> in
 
 
 async def _note(term: Term, report: Object, record: DrillRecord, *, first: bool) -> None:
-    """Write the record. `first`: only if the ConfigMap is as it was read; raises Conflict then.
-    Raises ApiError."""
+    """Write the record to the ConfigMap. `first`: True to write only if the ConfigMap is still as
+    `report` was read, else raise Conflict. Raises ApiError."""
     meta = report["metadata"]
     text = msgspec.json.encode(record).decode()
     patch: Object = {"data": {KEY: text}}

@@ -37,7 +37,9 @@ class NotInjected(Exception):
 
 
 async def inject(term: Term, verification: Verification, step: DrillStep, number: int) -> str:
-    """Inject the fault and return a sentence about what was done. Raises `NotInjected`."""
+    """Inject the fault of a drill's step and return a sentence about what was done. `number`: that
+    of the step. Raises `NotInjected` if the target does not exist, or the API server or the
+    controller refuses."""
     try:
         match step.fault:
             case "KillBroker":
@@ -124,7 +126,9 @@ async def _reassign(term: Term, verification: Verification, step: DrillStep, num
 
 
 def _broker(term: Term, target: DrillTarget) -> tuple[BrokerId, str]:
-    """Return the broker that the target names now, and a text that says why it is that one."""
+    """Return the id of the broker that the target names now, and a text that names the partition it
+    leads, "" if the target is a broker. Raises `NotInjected` if there is no such broker or
+    leader."""
     if target.broker is not None:
         if target.broker not in term.image.members:
             raise NotInjected(f"There is no broker {target.broker}.")

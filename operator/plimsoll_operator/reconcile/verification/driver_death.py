@@ -19,8 +19,9 @@ async def pods_of_job(kube: KubeApi, namespace: str, job: str) -> list[Object]:
 
 
 def cause(pods: Iterable[Object], said_at: str) -> tuple[str, str]:
-    """Return the reason and the sentence of a run that ended without a verdict. `said_at`: where to
-    find the driver's output."""
+    """Return the reason and the sentence of a run that ended without a verdict: OutOfMemory if a
+    container of `pods` was killed, else DriverFailed. `said_at`: where to find the driver's
+    output."""
     ended = [state for pod in pods for state in _terminated(pod)]
     if any(one.get("reason") == "OOMKilled" for one in ended):
         return "OutOfMemory", (

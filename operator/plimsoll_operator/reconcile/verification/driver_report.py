@@ -40,8 +40,8 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
-    """Return the status that the report so far gives, or None if the driver has reported
-    nothing."""
+    """Return the status by the report's verdict, or by its progress if it has no verdict; None if
+    the driver has reported nothing."""
     data = report.get("data") or {}
     if VERDICT in data:
         return _verdict(_content(data[VERDICT]), driver.report)

@@ -13,8 +13,9 @@ from plimsoll_operator.manifests.verification import BUCKET_KEYS_NEEDED
 
 
 async def waits_for_evidence(kube: KubeApi, verification: Verification) -> Condition | None:
-    """Return the condition that says what of the place for the evidence is missing, or None. Raises
-    ApiError."""
+    """Return None if the claim of `spec.evidence`, or the Secret of its bucket with its keys,
+    exists, or if no evidence is to be kept. Else return the condition that names the missing part.
+    Raises ApiError."""
     store, namespace = verification.spec.evidence, verification.metadata.namespace
     if store is None:
         return None

@@ -141,7 +141,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
-    """Take the right to make pods from the account of a driver that has ended. Raise Retry."""
+    """Take the right to make pods from the account of a driver that has ended; do nothing if it had
+    no executors. Raise Retry if the API server fails."""
     if not driver.executors:
         return
     try:
@@ -170,7 +171,8 @@ def _user(term: Term, verification: Verification) -> User | None:
 
 
 def _previous(term: Term, verification: Verification) -> Manifest | None:
-    """Return the newest row of the schedule that made the Verification; None if there is none."""
+    """Return the newest row in the status of the schedule that made the Verification; None if no
+    schedule made it, or none of its runs has ended."""
     schedule = verification.metadata.labels.get(labels.SCHEDULE)
     if schedule is None:
         return None
@@ -389,8 +391,8 @@ def _shows_its_end(term: Term, key: Key) -> bool:
 
 
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
-    """Return a failed status if the records cannot be written in time at the rate that the spec
-    states, else None."""
+    """Return a failed status if, at the rate that the spec states, the records cannot be written
+    before the time for the checks begins; else None, also if the spec states no rate."""
     spec, produce = driver.verification.spec, driver.verification.spec.produce
     if produce is None or (spec.evidence is not None and spec.evidence.resume is not None):
         return None
@@ -418,7 +420,8 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
 
 
 def cannot_fit(term: Term, verification: Verification) -> VerificationStatus | None:
-    """Return a failed status if the records do not fit on the brokers' volumes, else None."""
+    """Return a failed status if the records do not fit on the brokers' volumes (`volume_room`),
+    else None."""
     controller = term.controller
     disks = disk_rooms(term.image, controller.soft, controller.now_ms)
     why = why_no_room(verification.spec, term.image, disks)
@@ -454,7 +457,7 @@ def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | 
 
 
 def cannot_run(driver: SparkDriver) -> VerificationStatus | None:
-    """Return a failed status if the executors are too small for Spark, else None."""
+    """Return a failed status if executors are requested that are too small for Spark, else None."""
     if not driver.executors:
         return None
     size = executor_size(driver.verification.spec.runner or Runner())

@@ -24,7 +24,8 @@ RECORD_OVERHEAD_BYTES = 16
 def why_no_room(
     spec: VerificationSpec, image: ClusterImage, disks: Mapping[BrokerId, DiskRoom]
 ) -> str | None:
-    """Return a sentence if the records cannot fit on the volumes of the topic's replicas, or None.
+    """Return a sentence if the records cannot fit on the volumes of the topic's replicas, else
+    None; also None if nothing is written, the records are compressed, or the topic does not exist.
     Records are taken to spread evenly over the partitions. `disks`: the free room of each broker
     that has reported it."""
     produce, store = spec.produce, spec.evidence

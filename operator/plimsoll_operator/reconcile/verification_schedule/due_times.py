@@ -38,7 +38,8 @@ class DueTimes:
         return f"{self.schedule} {self.time_zone}"
 
     def check(self, now_ms: int) -> None:
-        """Raise `BadSchedule` if there is never a due time after `now_ms`."""
+        """Raise `BadSchedule` if the expression or the time zone is invalid, or no due time comes
+        within 50 years after `now_ms` (since 1970)."""
         if self.next_after(now_ms) is None:
             raise BadSchedule(f"No day matches the schedule '{self.schedule}'.")
 
@@ -48,8 +49,8 @@ class DueTimes:
         return next(self._times(at_ms, reverse=False), None)
 
     def newest_until(self, at_ms: int) -> int | None:
-        """Return the newest due time that is not after `at_ms`, in milliseconds since 1970. Raises
-        `BadSchedule`."""
+        """Return the newest due time that is not after `at_ms`, in milliseconds since 1970; None if
+        there is none within 50 years before. Raises `BadSchedule`."""
         return next(self._times(at_ms + 1_000, reverse=True), None)
 
     def count(self, after_ms: int, until_ms: int) -> int:

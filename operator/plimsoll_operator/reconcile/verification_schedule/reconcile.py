@@ -57,9 +57,10 @@ BEGUN = ("Producing", "Verifying")
 
 @dataclass(slots=True)
 class _Seen:
-    """State of one schedule that a term keeps. `handled_ms`: the newest due time that was handled;
-    `schedule`: the expression and time zone by which it was due; `counted_since_ms`: time from
-    which periods without a verdict are counted."""
+    """State of one schedule that a term keeps. `handled_ms`: the newest due time of which the start
+    was made or left out; `schedule`: the expression and time zone by which it was due;
+    `counted_since_ms`: the time from which periods without a verdict are counted; `rows`: the ended
+    runs, newest first. Times are in milliseconds since 1970."""
 
     handled_ms: int
     counted_since_ms: int
@@ -136,8 +137,8 @@ def _wait_ms(planned: SchedulePlan, runs: Sequence[Started], now_ms: int) -> int
 
 
 async def _listed(term: Term, found: VerificationSchedule) -> list[Object]:
-    """List the Verifications that this schedule owns. The answer also updates the API server's time
-    that `kube` remembers."""
+    """Return the Verifications that this schedule owns, as just listed. The answer also updates the
+    API server's time that `kube` remembers. Raises ApiError."""
     meta = found.metadata
     selector = f"{SCHEDULE}={meta.name}"
     listed = await term.kube.list(VERIFICATIONS, meta.namespace, label_selector=selector)
@@ -252,8 +253,8 @@ def _note_ended(
     bodies: Sequence[Object],
     runs: Sequence[Started],
 ) -> None:
-    """Add rows for Verifications that have ended since the last pass. Write an Event if a verdict
-    differs from the one before."""
+    """Add rows to `seen` for Verifications that have ended since the last pass. Report an Event if
+    the newest verdict differs from the one before."""
     ended = [run_rows.row(b, one) for b, one in zip(bodies, runs, strict=True) if one.ended_ms]
     before = seen.rows
     seen.rows = run_rows.merged(before, ended)
@@ -356,8 +357,8 @@ def _status(seen: _Seen, conditions: tuple[Condition, ...]) -> VerificationSched
 
 
 def _passing(rows: Sequence[ScheduledRun]) -> tuple[Condition, ...]:
-    """Return the condition Passing, which follows the newest verdict, in a tuple; empty before the
-    first verdict."""
+    """Return the condition Passing in a tuple: True if the newest verdict is Passed, False if
+    Violated, else unknown. Return () before the first verdict."""
     if not rows:
         return ()
     new = rows[0]

@@ -55,15 +55,16 @@ def shown_before(choices: dict[str, Any]) -> tuple[ScheduledRun, ...]:
 def merged(
     before: Sequence[ScheduledRun], ended: Iterable[ScheduledRun]
 ) -> tuple[ScheduledRun, ...]:
-    """Return the rows with newly ended ones, newest first, at most `ROWS_MAX`. The row of a deleted
-    Verification stays."""
+    """Return the rows of `before` and `ended`, those of `ended` if both have a name, by due time,
+    the newest first, at most `ROWS_MAX`. The row of a deleted Verification stays."""
     rows = {one.name: one for one in before} | {one.name: one for one in ended}
     ordered = sorted(rows.values(), key=lambda one: (one.due_time or "", one.name), reverse=True)
     return tuple(ordered[:ROWS_MAX])
 
 
 def trend(rows: Sequence[ScheduledRun]) -> Trend | None:
-    """Return the trend of the rows, None without rows."""
+    """Return the trend of the rows, which are the newest first; None without rows. Verdicts and
+    lost records are counted over all rows, rate and latency are those of passed runs."""
     if not rows:
         return None
     passed = [one for one in rows if one.verdict == "Passed"]
@@ -78,8 +79,8 @@ def trend(rows: Sequence[ScheduledRun]) -> Trend | None:
 
 
 def _figure(values: Sequence[float | None]) -> Figure | None:
-    """Return the newest value together with the median of the others. Return None if there is no
-    value."""
+    """Return the first value, which is the newest, with the median of the older ones. Return None
+    if every value is None."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -22,7 +22,7 @@ from plimsoll_operator.api.verification_schedule import (
 from plimsoll_operator.reconcile.verification_schedule.due_times import ZONE_DEFAULT, DueTimes
 
 LATE_MS = 60_000
-"""Milliseconds of delay from which a start is reported as late."""
+"""Delay in milliseconds from which a start is reported as late."""
 PROVEN = ("Passed", "Violated")
 
 
@@ -30,7 +30,7 @@ PROVEN = ("Passed", "Violated")
 class Started:
     """A Verification of the schedule as last read. `due_ms`: the due time of its start; `ended_ms`:
     when it ended, None if it has not; `going`: True if it is being deleted; `begun`: True if its
-    driver runs."""
+    driver runs. Times are in milliseconds since 1970."""
 
     name: str
     uid: str
@@ -47,11 +47,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePlan:
-    """The next actions of a schedule. `start_ms`: the due time of the Verification to create, or
-    None. `late_ms`: by how much that start is late. `missed`: number of earlier due times for which
-    nothing was started. `in_the_way`: names of running Verifications because of which the start is
-    left out. `delete`: each Verification to delete, with the reason. `handled_ms`: the newest due
-    time that is handled after that. `next_ms`: the next due time; None while suspended."""
+    """The next actions of a schedule. `start_ms`: the due time of the Verification to create, None
+    to create none. `late_ms`: milliseconds since the due time of the newest start, 0 if none is
+    due. `missed`: number of earlier due times for which nothing was started. `in_the_way`: names of
+    running Verifications because of which the start is left out. `delete`: each Verification to
+    delete, with the reason. `handled_ms`: the newest due time that needs no more action after this
+    plan. `next_ms`: the next due time; None while suspended. Times are in milliseconds since
+    1970."""
 
     start_ms: int | None
     late_ms: int
@@ -69,8 +71,8 @@ def due_times(spec: VerificationScheduleSpec) -> DueTimes:
 def plan(
     spec: VerificationScheduleSpec, runs: Sequence[Started], handled_ms: int, now_ms: int
 ) -> SchedulePlan:
-    """Return what to do at `now_ms`. `handled_ms`: the due time up to which starts were handled
-    before, or the time from which the schedule counts. Raises `BadSchedule`."""
+    """Return the actions at `now_ms`. `handled_ms`: the due time up to which starts were made or
+    left out before, or the time from which the schedule counts. Raises `BadSchedule`."""
     times = due_times(spec)
     handled_ms = max([handled_ms, *(one.due_ms for one in runs if one.due_ms <= now_ms)])
     newest_ms = times.newest_until(now_ms)
@@ -100,8 +102,9 @@ def periods_without_verdict(
     spec: VerificationScheduleSpec, runs: Iterable[Started], since_ms: int, now_ms: int
 ) -> int:
     """Return the number of due times since the last run with a verdict of PROVEN, or since
-    `since_ms` if there is none. A run that still writes or checks is not counted; one that waits
-    to begin is. Return 0 while the schedule is suspended. Raises `BadSchedule`."""
+    `since_ms` if there is none. The due time of a run that still writes or checks is not counted;
+    that of a run that waits to begin is. Return 0 while the schedule is suspended. Raises
+    `BadSchedule`."""
     if spec.suspend:
         return 0
     known = list(runs)
@@ -114,8 +117,8 @@ def periods_without_verdict(
 def _ended_to_delete(
     spec: VerificationScheduleSpec, runs: Sequence[Started], now_ms: int
 ) -> Iterator[tuple[Started, str]]:
-    """Yield each ended Verification that is no longer kept by history or ttl, with the reason. The
-    newest of all stays."""
+    """Yield each ended Verification that history or ttl does not keep, with the reason. The ended
+    one with the newest due time is always kept."""
     history = spec.history or History()
     kept = {
         "Passed": history.passed or PASSED_DEFAULT,
