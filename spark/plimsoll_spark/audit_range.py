@@ -55,7 +55,7 @@ class AuditJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditItem:
     """Offsets of one partition, from `first` to before `end`, to be read on `replicas`, the
-    leader's first. `in_sync`: ids of the brokers in the ISR, whose replicas must hold all these
+    leader's first. `in_sync`: ids of the brokers in the ISR: their replicas must hold all these
     offsets. `compacted`: True if offsets may be missing. `record_by_record`: True for the second
     reading of a compacted partition, as a whole."""
 

@@ -26,9 +26,9 @@ over some of the keys."""
 
 @dataclass(slots=True)
 class Columns:
-    """Collects, column by column, the records of one replica with a key whose hash modulo `passes`
-    is `number`. `key`, `content`: hashes of key, and of key, value and headers; `unopenable`: the
-    batches of which the records cannot be opened."""
+    """Collects, column by column, the keyed records of one replica for which the key's hash modulo
+    `passes` is `number`. `key`, `content`: hashes of key, and of key, value and headers;
+    `unopenable`: the batches of which the records cannot be opened."""
 
     passes: int
     number: int

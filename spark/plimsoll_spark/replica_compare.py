@@ -23,8 +23,8 @@ Kind = Literal["unreadable", "missing", "gap", "different", "epochs", "short"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A fault of the log at offsets from `first` to `last`, both included. `brokers`: ids of those
-    whose replicas have it; `detail`: the fault as text."""
+    """A fault of the log at offsets from `first` to `last`, both included. `brokers`: ids of the
+    brokers with replicas that have it; `detail`: the fault as text."""
 
     partition: int
     first: int
