@@ -67,7 +67,7 @@ class Authorities:
     @property
     def under_way(self) -> bool:
         """Return True if a rotation has begun and is not finished: an authority is announced, or a
-        former one still trusted. Its next step then needs no user's request, only time."""
+        former one still trusted. The next step of that rotation needs no user's request."""
         return self.announced is not None or bool(self.former)
 
     @property
