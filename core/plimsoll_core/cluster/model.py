@@ -299,9 +299,9 @@ class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingDeletion(_Stored, frozen=True, kw_only=True):
-    """The deletion of a topic after its Topic object is gone. `since_ms`: the time when the object
-    went. `until_ms`: the time until which the data is kept. Both are times of the API server's
-    clock in milliseconds."""
+    """The deletion of a topic after its Topic object is gone. `since_ms`: the time when the
+    operator found the object deleted. `until_ms`: the time until which the data is kept. Both are
+    times of the API server's clock in milliseconds."""
 
     since_ms: int
     until_ms: int

@@ -254,8 +254,8 @@ class TopicOrphaned(_Record, frozen=True, kw_only=True):
 class TopicRemoved(_Record, frozen=True, kw_only=True):
     """Removes a topic and its partitions. Brokers delete the data.
 
-    `now_ms` (wall clock, milliseconds) counts the removal towards the limit on deletions per hour.
-    It is None when a client asked for the deletion, which is not counted.
+    `now_ms` (API server's clock, milliseconds) counts the removal towards the limit on deletions
+    per hour. It is None when a client asked for the deletion, which is not counted.
     """
 
     topic_id: UUID

@@ -25,7 +25,7 @@ RESERVE_SHARE = 10
 
 class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
     """The room on the file system of a broker's logs, in bytes. `free_bytes`: the free space, less
-    what running copies will still take; `all_bytes`: the size of the file system."""
+    what running copies will still write; `all_bytes`: the size of the file system."""
 
     free_bytes: int
     all_bytes: int
@@ -52,8 +52,8 @@ Rooms = Mapping[BrokerId, DiskRoom]
 
 
 def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
-    """Return the brokers to which the plan adds more bytes than they have room for, with these
-    bytes. Brokers without figures are left out."""
+    """Return the bytes that the plan adds to each broker that has not enough room for them, by
+    broker id. Brokers without figures are left out."""
     incoming = _incoming(plan.moves)
     return {
         broker: size

@@ -247,8 +247,10 @@ def rack_need(
     racks: Mapping[BrokerId, str],
     candidates: Sequence[BrokerId],
 ) -> int:
-    """Return the number of distinct racks that a partition has to keep: as many as it has now, or,
-    if a vacancy has to be filled, as many as the candidates permit."""
+    """Return the number of distinct racks that a partition has to keep: the racks of `home` or
+    those of `row`, whichever are fewer, or, if a vacancy has to be filled, as many as `candidates`
+    permit. `home` are its replicas now; `row` those in the plan so far, where a vacancy is an id
+    below zero; `candidates` the brokers that may fill it."""
     vacancies = sum(broker < 0 for broker in row)
     kept = {racks[broker] for broker in row if broker in racks}
     if not vacancies:

@@ -54,8 +54,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan with its hash, its moves in order, the number of waves, and the partitions that the
-    death of each broker would now take below min ISR (`risks`)."""
+    """A plan with its hash, its moves and then its reorders as numbered moves, the number of waves,
+    and for each broker the partitions that its death would now take below min ISR (`risks`)."""
 
     plan: Plan
     hash: str

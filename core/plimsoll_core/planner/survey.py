@@ -58,8 +58,9 @@ class Survey:
         barred: Mapping[int, AbstractSet[BrokerId]] | None = None,
         needs_of: Sequence[Row] | None = None,
     ) -> Layout:
-        """Return a layout of `rows` to balance over `receivers`. `needs_of` are the rows that
-        determine how many racks each partition keeps; None means the rows of today."""
+        """Return a layout that balances `rows`, in place, over `receivers`. `free` and `barred` are
+        those of `Opening`. `needs_of` are the rows that determine how many racks each partition
+        keeps and from which broker it is copied; None means the rows of today."""
         need = self._needs(rows, receivers, barred or {}, needs_of or self.home)
         return Layout(
             Opening(

@@ -147,8 +147,9 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
 
 
 def _least_missed(survey: Survey, draft: _Draft, p: int, factor: int) -> BrokerId:
-    """Return the replica to remove from a partition. Its racks are kept; then out-of-sync replicas
-    go first, then those on unusable brokers, then followers, then those on the fullest broker."""
+    """Return the replica to remove from a partition of which `factor` are to stay: one without
+    which the racks suffice; among these an out-of-sync replica, then one on an unusable broker,
+    then a follower, then the one on the fullest broker."""
     row, racks, isr = draft.rows[p], survey.racks or {}, survey.partitions[p].isr
     need = min(factor, racks_of(survey.home[p], racks))
 

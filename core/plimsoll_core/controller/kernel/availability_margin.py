@@ -120,7 +120,8 @@ def may_become(
     with this ISR now and with the replicas `target` at the end of its move. `target` is empty if
     the move is rolled back.
 
-    A partition without a replica in `absent` is not judged here: the rules for moves suffice.
+    True is returned too for a partition without a replica in `absent`: the rules for moves suffice
+    there.
     """
     shrinks = not set(p.isr) <= set(isr)
     if shrinks and not absent.isdisjoint(isr) and _left(isr, absent) < p.effective_min_isr:

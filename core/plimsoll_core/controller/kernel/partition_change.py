@@ -50,9 +50,9 @@ class PartitionUpdate:
 def change(
     p: Partition, wish: PartitionUpdate, ok: Acceptable, absent: AbstractSet[BrokerId] = EMPTY
 ) -> Partition:
-    """Return the partition after the change `wish`, or `p` itself if nothing differs. `ok` tells
-    which brokers may lead. `absent` are brokers that are away for a granted restart, or may be from
-    now on."""
+    """Return the partition after the change `wish`, or `p` itself if nothing differs. `ok` returns
+    True for a broker that may lead. `absent` are brokers that are away for a granted restart, or
+    may be from now on."""
     moved = _complete_reassignment(_wished(p, wish), absent)
     shaped = _reshape_elr(p, moved, wish.lost)
     if wish.unclean is None:

@@ -21,7 +21,8 @@ from plimsoll_core.planner.placement import Assignment, Located
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
-    """Return the brokers with their racks. The rack is None if the policy ignores racks."""
+    """Return the brokers, by ascending id, with their racks. The rack is None if the policy ignores
+    racks or the broker has none."""
     if turn.settings.rack_policy == "Ignored":
         return [(broker_id, None) for broker_id in sorted(ids)]
     return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]

@@ -70,8 +70,9 @@ def rolled_back(
 def check_drop(
     p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
 ) -> Refusal | None:
-    """Refuse to drop the replicas in `unwanted` if no other replica is in sync, or, unless
-    `forced`, if fewer than min ISR other replicas are in sync."""
+    """Refuse to drop the replicas in `unwanted` if they are the whole ISR. Unless `forced`, refuse
+    also if one of them is in the ISR, ELR or last known ELR and fewer than min ISR other replicas
+    are in sync."""
     left = [r for r in p.isr if r not in unwanted]
     if p.isr and not left:
         return _refuse_drop(p, unwanted, "no other replica is in sync")

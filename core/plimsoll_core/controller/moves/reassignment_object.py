@@ -80,8 +80,8 @@ NAMED_MAX = 5
 
 
 def wrong_form(request: RunReassignment) -> Refusal | None:
-    """Return a refusal for an error in the Reassignment itself, or None. No state of the cluster
-    can cure it, so this is checked before anything is waited for."""
+    """Return a refusal for an error in the Reassignment itself, or None. No change of the cluster
+    makes it valid, so this is checked before anything is waited for."""
     listed: dict[str, set[int]] = {}
     whole: set[str] = set()
     for move in request.moves:

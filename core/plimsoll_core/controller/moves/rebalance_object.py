@@ -297,8 +297,9 @@ def _watch_margin(turn: DecisionContext, row: Rebalance) -> Rebalance:
 
 
 def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """Choose other targets for moves to a broker that stays away. A plan of mode AddBrokers keeps
-    its targets: it is meant to fill them. Return the first refusal, or None."""
+    """Choose other targets for the moves in `look.lost`, of which a target broker stays away; at
+    most one slice. A plan of mode AddBrokers keeps its targets: it is meant to fill them. Return
+    the first refusal, or None."""
     if row.mode == "AddBrokers" or not look.lost:
         return None
     refused: Refusal | None = None

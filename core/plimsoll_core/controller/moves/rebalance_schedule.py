@@ -41,8 +41,8 @@ Row = tuple[RebalanceMove, Partition]
 @dataclass(slots=True, kw_only=True)
 class PendingMoves:
     """The waiting moves, for a Rebalance's status. `down` maps each inactive broker to the moves
-    that wait for it. `others` maps any other reason to the sentence of the first such move, and the
-    number of such moves."""
+    that wait for it. `others` maps any other reason, such as UnderMinISR, to a pair: the sentence
+    about the first move that waits for that reason, and the number of moves that do."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -75,7 +75,9 @@ class Look:
 
 
 def settle(turn: DecisionContext, rest: RebalanceRest, look: Look) -> None:
-    """Sort the moves that were begun into `look`, by the present state of their partitions."""
+    """Add the moves that were begun (`rest.active`) to `look`: to `moving` if the partition is
+    being moved, to `moved` if it has the new replicas, to `claimed` if it still has the former
+    ones, else to `dropped`. Add the moving ones that stall to `stuck` and `lost` too."""
     for number in sorted(rest.active.values()):
         move = rest.moves[number]
         p = turn.image.partitions.get(move.key)

@@ -157,7 +157,8 @@ class Want:
 
 def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
     """Return the replicas that the planner chose for each of `wants`, as pairs of the partition and
-    its new replicas, in the order of `wants`. Return a Refusal if too few brokers are suitable."""
+    its new replicas, in the order of `wants`. Return a Refusal if too few brokers are suitable,
+    their disks have no room, or a required rack is not known."""
     if not wants:
         return []
     image, usable = turn.image, turn.receivers()
@@ -205,7 +206,8 @@ def _plain(p: Partition, size: int | None) -> PlanPartition:
 
 
 def _changes(wants: Iterable[Want]) -> Iterable[TopicChange]:
-    """Yield the changes for the planner: one for all wants of a topic that ask for the same."""
+    """Yield the changes for the planner: one for all wants of a topic with the same replication
+    factor, or with the same brokers to leave."""
     groups: dict[tuple[TopicId, int | frozenset[BrokerId]], list[int]] = {}
     for want in wants:
         p = want.partition
