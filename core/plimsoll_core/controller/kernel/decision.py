@@ -116,7 +116,8 @@ class DecisionContext:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}
 
     def receivers(self) -> set[BrokerId]:
-        """Return the active brokers on which new replicas may be placed."""
+        """Return the brokers on which new replicas may be placed and that are active now
+        (`acceptable`)."""
         return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:

@@ -105,8 +105,10 @@ def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Parti
 
 
 def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -> Partition:
-    """Steps 2 and 3: derive ELR and last known ELR from the change of the ISR. Members keep the
-    order of the replicas, so that equal sets give equal records."""
+    """Steps 2 and 3: return `p` with new ELRs. Both are empty if the ISR has at least min ISR
+    members. Otherwise former members of ISR and ELR that are outside the ISR are in the ELR, or, if
+    in `lost`, in the last known ELR. Members keep the order of the replicas, so that equal sets
+    give equal records."""
     wanted = set(p.isr)
     isr = tuple(r for r in p.replicas if r in wanted)
     if len(isr) >= p.effective_min_isr:
@@ -119,8 +121,9 @@ def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -
 
 
 def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> Partition:
-    """Step 4: keep the leader if it may still lead, else elect a member of the ISR, or of the ELR
-    if the ISR is empty."""
+    """Step 4: elect the first replica if `preferred`, else keep the leader, else elect the next
+    member of the ISR, or of the ELR if the ISR is empty; each only if it may lead (`ok`). If none
+    may, the partition has no leader. A leader from the ELR becomes the only member of the ISR."""
     candidates = p.isr or p.elr
     order = [r for r in p.replicas if r in candidates]
     keep = [before.leader] if before.leader in order else []
@@ -137,10 +140,10 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
 
 
 def _recover(p: Partition, leader: BrokerId) -> Partition:
-    """Step 4 of an unclean recovery: elect `leader`. The last known ELR keeps its other members
-    until enough followers have caught up, and gets those of the ELR as well: they may be more
-    complete than the new leader, and are asked again if it is lost before a follower has copied its
-    log."""
+    """Step 4 of an unclean recovery: elect `leader`, which becomes the only member of the ISR. The
+    last known ELR keeps its other members until enough followers have caught up, and gets those of
+    the ELR as well: they may be more complete than the new leader, and have to report again if the
+    new leader is lost before a follower has copied its log."""
     assert not p.isr, "a member of the ISR is elected cleanly"
     maybe = {*p.elr, *p.last_known_elr} - {leader}
     p = replace(p, leader=leader, isr=(leader,), elr=(), recovery=Recovery.RECOVERING)

@@ -146,7 +146,8 @@ class VolatileState:
         return True
 
     def forget_broker(self, broker_id: BrokerId) -> None:
-        """Drop everything about a broker that was unregistered."""
+        """Drop the contact, the recorded failures and the pending fence or registration of a broker
+        that was unregistered."""
         self.contacts.pop(broker_id, None)
         self.shutdown_offsets.pop(broker_id, None)
         self.flaps.pop(broker_id, None)

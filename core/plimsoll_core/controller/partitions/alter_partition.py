@@ -28,8 +28,8 @@ CAUSE_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One proposed ISR, with the inputs of its checks: the decision's context, the proposing
-    broker, the partition."""
+    """One proposed ISR, with the inputs of its checks: the decision's context, the broker that sent
+    the proposal, and the partition as it is committed."""
 
     turn: DecisionContext
     sender: BrokerId

@@ -58,8 +58,8 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
 
 
 def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """Split ACLs into parts that each fit a record, so that any set of ACLs can also be removed
-    again."""
+    """Yield the ACLs in parts of at most `CHANGES_MAX` ACLs and `RECORD_BYTES_MAX` bytes, which
+    each fit a record, so that any set of ACLs can also be removed again."""
     part: list[Acl] = []
     size = 0
     for acl in acls:

@@ -176,7 +176,8 @@ def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozen
 
 
 def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
-    """Replace all credentials of the user by those of the request. None leaves them as they are."""
+    """Replace all credentials of the user by those of the request. If `request.credentials` is
+    None, leave them as they are."""
     if request.credentials is None:
         return
     known = turn.image.security.credentials
@@ -190,8 +191,8 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
-    """Replace all certificates of the user by those of the request. None leaves them as they
-    are."""
+    """Replace all certificates of the user by those of the request. If `request.certificates` is
+    None, leave them as they are."""
     if request.certificates is None:
         return
     known, name = turn.image.security.certificates.get(request.user_name), request.user_name

@@ -151,8 +151,8 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
 
 
 def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
-    """Add partitions to clients' topics. Topics beyond what fits one turn are decided in later
-    turns."""
+    """Add partitions to clients' topics, or only check that if `request.validate_only`. Topics
+    beyond what fits one turn are decided in later turns (`turn.again`)."""
     image, records = turn.image, list(turn.records)
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)

@@ -91,8 +91,9 @@ def _too_old(
 
 
 def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[TopicId, ...]:
-    """Set the min ISR of these topics in at most one slice of their partitions. Return the topics
-    that still have partitions with another min ISR. A deleted topic has none."""
+    """Set the min ISR of each of these topics in those of its partitions that have another one, at
+    most one slice of partitions in all. Return the topics that still have such partitions. A
+    deleted topic has none."""
     behind = [
         topic_id for topic_id in dict.fromkeys(topics) if topic_id in turn.image.min_isr_behind
     ]
@@ -154,8 +155,8 @@ def told(name: str, refusal: Refusal | None) -> TopicChanged:
 
 
 def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
-    """Change the configs of topics for a client. Topics beyond what fits one turn are decided in
-    later turns."""
+    """Change the configs of topics for a client, or only check that if `request.validate_only`.
+    Topics beyond what fits one turn are decided in later turns (`turn.again`)."""
     image, records = turn.image, list(turn.records)
     most = turn.settings.slice_partitions_max
     now, rest = request.topics[:most], request.topics[most:]

@@ -180,7 +180,9 @@ def _pool(turn: DecisionContext) -> FairPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """The contents of the records of a new topic. `rows`: the replicas of its partitions."""
+    """The contents of the records of a new topic. `rows`: the replicas of its partitions, the
+    preferred leader first. `object`: the Topic object that declares it, or None. `owner`: the
+    principal or network to which it is charged, empty if there is none."""
 
     name: str
     rows: Assignment

@@ -22,9 +22,9 @@ from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 def refuse_mass_deletion(
     image: ClusterImage, topic: Topic, request: TopicObjectGone
 ) -> Refusal | None:
-    """Return a refusal if more Topic objects vanished within an hour than are allowed, so that the
-    data of `topic` may not be removed now. Return None if the deletion is acknowledged or few
-    vanished."""
+    """Return a refusal if more than `request.removals_per_hour_max` Topic objects vanished within
+    an hour of this one or were removed in the last hour, so that the data of `topic` may not be
+    removed now. Return None if the deletion is acknowledged or the objects are not too many."""
     if request.acknowledged:
         return None
     since = topic.pending_deletion.since_ms if topic.pending_deletion else request.server_now_ms
@@ -68,7 +68,8 @@ def _together(pending: list[int], since_ms: int) -> int:
 
 
 def _removed_lately(image: ClusterImage, now_ms: int) -> int:
-    """Return the number of topics that were removed with their data within the last hour."""
+    """Return the number of topics that were removed with their data in the hour before `now_ms`,
+    because their objects were gone."""
     return sum(at > now_ms - HOUR_MS for at in image.removals_ms)
 
 
