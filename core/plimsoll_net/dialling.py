@@ -72,7 +72,8 @@ class Link:
 
 @dataclass(slots=True, kw_only=True)
 class Refusals:
-    """Counts refused peers by reason, and logs them at most once in `SAID_S` seconds."""
+    """Counts refused peers by reason, and logs them at most once in `SAID_S` seconds. `met` counts
+    a refusal and logs it; `who`: the peer's address."""
 
     counts: Counter[str] = field(default_factory=Counter)
     _said_s: float = -SAID_S
@@ -126,9 +127,11 @@ class Dialler:
         name: str,
         refuses: Callable[[Peer | None], str],
     ) -> tuple[P, Link]:
-        """Connect to a peer. Return the session, which `protocol` makes, and the link. `name`: the
-        TLS server name to ask for, empty for none. `refuses`: function that returns why a peer's
-        identity is not the expected one, or "". Raises OSError. The caller sets a time limit."""
+        """Connect to a peer, with TLS if possible, in plaintext if that fails and is allowed.
+        Return the session, which `protocol` makes, and the link. `name`: the TLS server name to ask
+        for, empty for none. `refuses`: function that returns why the identity in a peer's
+        certificate is not the expected one, or "". Raises OSError, as PeerRefused if the peer is
+        not the expected one. The caller sets a time limit."""
         identity = self._identity()
         only_tls = self._only_tls()
         if identity is not None and (only_tls or not self._plain_by_now(address)):
@@ -254,7 +257,7 @@ class _Call:
             self.shaken.set_exception(wrong)
 
     def forget(self) -> None:
-        """Stop reporting the result of the handshake: the caller no longer waits for it."""
+        """Stop waiting for the result of the handshake: asyncio does not log its error."""
         if not self.shaken.done():
             self.shaken.cancel()
         elif not self.shaken.cancelled():

@@ -88,12 +88,13 @@ class Accepting:
 
     `session`: returns the protocol of a new connection. `context`: returns the TLS context for it,
     None if there is no certificate yet. `ended`: counts connections that end before they have a
-    session, by reason. `admits`: returns whether the address may have another connection, and
-    closes it otherwise. `left`: called with the address of each admitted connection that ends.
+    session, by reason. `admits`: returns True if the peer's address may have another connection;
+    otherwise it arranges that the connection is closed, and no handshake is run. `left`: called
+    with the address of each admitted connection that ends.
 
-    After the handshake one of two functions decides, if set. `refuses`: returns why the peer inside
-    the cluster is refused, or "". `identifies`: returns what a client's certificate proves (None
-    without one), and why the client is refused, or "".
+    After the handshake one of two functions decides, if set. Both get the peer's address last.
+    `refuses`: returns why the peer inside the cluster is refused, or "". `identifies`: returns what
+    a client's certificate proves (None without one), and why the client is refused, or "".
 
     `plain`: returns True if a peer that does not speak TLS is served in plaintext.
     """
@@ -120,7 +121,8 @@ class _HalfOpen:
 
 class HandshakeQueue:
     """Admits the connections of one listener and runs their TLS handshakes, a few steps in each
-    turn of the event loop. `connection`: the protocol factory for the server. `close` ends all
+    turn of the event loop. Above a bound, the connection that has waited longest for its handshake
+    is closed for a new one. `connection`: the protocol factory for the server. `close` ends all
     connections that have not completed their handshake."""
 
     def __init__(self, accepting: Accepting) -> None:

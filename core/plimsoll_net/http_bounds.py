@@ -148,8 +148,9 @@ class Rendering:
         self._not_before_s = 0.0
 
     async def page(self) -> bytes:
-        """Return a page that was begun after this call. The caller sets a time limit, since making
-        a page may take long."""
+        """Return a page that was begun after this call. Calls that wait for the next page share it.
+        Raises what `render` raises. The caller sets a time limit, since making a page may take
+        long."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._next)

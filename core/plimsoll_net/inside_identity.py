@@ -44,7 +44,7 @@ class InsideIdentity:
 
 def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIdentity:
     """Build an identity from a certificate, its key and the authorities' certificates, all PEM.
-    Raises BadCertificate."""
+    Raises BadCertificate if one cannot be used."""
     pair = certificate + b"\n" + key
     return InsideIdentity(
         sha256=fingerprints(certificate)[0],
@@ -56,7 +56,7 @@ def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIde
 
 def fingerprints(pem: bytes) -> tuple[str, ...]:
     """Return the fingerprint (SHA-256 in hex) of each certificate in a PEM text, in its order.
-    Raises BadCertificate."""
+    Raises BadCertificate if there is none, or the text is malformed."""
     found = []
     try:
         for part in pem.decode("ascii").split(_BEGIN)[1:]:
@@ -70,8 +70,8 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
 
 
 def peer_of(tls: ssl.SSLObject) -> Peer | None:
-    """Return the identity in the peer's certificate after a handshake that has verified it, or None
-    if it has none."""
+    """Return the identity in the peer's certificate after a handshake that has verified it. Return
+    None if the peer presented no certificate, or its names state no identity, or several."""
     der = tls.getpeercert(binary_form=True)
     shown = tls.getpeercert()
     if der is None or not shown:
@@ -97,7 +97,9 @@ class InsideFiles:
         self.error = ""
 
     def look(self) -> bool:
-        """Read the files again if they have changed. Return True if the identity has changed."""
+        """Read the files again if they have changed. Return True if the identity has changed, also
+        if it has gone with the files. If the files are unusable or cannot be read, keep the
+        identity, set `error` and return False."""
         try:
             read = self._read()
         except OSError as error:  # it has no descriptor left, say: that is not "no files"

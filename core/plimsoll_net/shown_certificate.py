@@ -57,7 +57,7 @@ class ShownCertificate:
 
     def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:
         """Set the listener's name, the oldest TLS version and the authorities of client
-        certificates, for new connections."""
+        certificates, for new connections. If one has changed, read the certificate again."""
         if (name, version_min, clients) != (self._name, self._version_min, self._clients):
             self._name, self._version_min, self._clients = name, version_min, clients
             self._seen = None
@@ -65,8 +65,8 @@ class ShownCertificate:
 
     def look(self) -> bool:
         """Read the files again if they have changed. Return True if another certificate is
-        presented from now on. If the files are unusable, the former certificate stays in use, and
-        `error` says why."""
+        presented from now on. If the files are missing or unusable, the former certificate stays in
+        use, `error` says why, and the result is False."""
         place = place_of(self._directory)
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:
@@ -105,8 +105,9 @@ def _seen(path: Path) -> tuple[int, int, int]:
 
 
 def place_of(directory: Path) -> Path:
-    """Return the directory that holds the files now. A kubelet replaces the files of a mounted
-    Secret by changing one link; with the link resolved once, all files are read from the same
+    """Return the directory that holds the files of `directory` now: the target of its link
+    `..data`, or `directory` itself without such a link. A kubelet replaces the files of a mounted
+    Secret by changing this link; with the link resolved once, all files are read from the same
     version."""
     try:
         return (directory / _SWAPPED).resolve(strict=True)

@@ -43,7 +43,8 @@ class Admission(Protocol):
     accepted, and runs the handshake."""
 
     def arrived(self, connection: TlsConnection) -> bool:
-        """Handle a new connection. Return False to close it at once."""
+        """Handle a new connection. Return True to keep it open for now, False to close it at
+        once."""
 
     def has_input(self, connection: TlsConnection) -> None:
         """Handle the arrival of input: call the connection's `shake_hands` for it, now or later."""
@@ -159,8 +160,10 @@ class TlsConnection(asyncio.BufferedProtocol):
         return str(found[0]) if found else ""
 
     def shake_hands(self, context: ssl.SSLContext, first: int) -> bool | None:
-        """Take one step of the handshake. Return True when it is complete, None while more input is
-        needed. `first`: the required first byte of the input. Raises ssl.SSLError and NotTls."""
+        """Take one step of the handshake with the input that has arrived. Return True when it is
+        complete, None while more input is needed. `first`: the first byte that the input must have
+        if this end is the server. Raises ssl.SSLError if the handshake fails, NotTls for another
+        first byte."""
         self._held = False
         self._adjust_reading()
         if self._tls is None:

@@ -55,7 +55,8 @@ def server_context(
     chain: Path, key: Path, version_min: str, clients: ClientTrust | None = None
 ) -> ssl.SSLContext:
     """Return the TLS context of a listener. `chain`, `key`: PEM files that belong together;
-    `clients`: None if clients are not asked for a certificate. Raises BadCertificate."""
+    `version_min`: "1.2" or "1.3"; `clients`: None if clients are not asked for a certificate.
+    Raises BadCertificate if a file cannot be read or used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[version_min]
     context.set_ciphers(SUITES_1_2)
@@ -70,8 +71,8 @@ def server_context(
 
 
 def pair_context(pair: bytes) -> ServerTls:
-    """Return the same context as `server_context`, for a certificate and its key in one PEM text,
-    without leaving a file."""
+    """Return the same context as `server_context`, from TLS 1.2 on and without client certificates,
+    for a certificate and its key in one PEM text, without leaving a file. Raises BadCertificate."""
     with _as_file(pair) as path:
         return server_context(Path(path), Path(path), "1.2")
 

@@ -11,7 +11,9 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Durations:
-    """A histogram of durations in seconds, for metrics; its counts only grow."""
+    """A histogram of durations in seconds, for metrics; its counts only grow. `counts`: the number
+    of durations up to each of `BOUNDS_S` and above the one before, and last those above all
+    bounds."""
 
     __slots__ = ("counts", "sum_s")
 

@@ -73,8 +73,9 @@ class HangJudge:
         return self.proven_s >= HUNG_S
 
     def look(self, look: LoopInterval) -> float:
-        """Add one interval. If the loop answered after a silence of `STARVED_S` seconds or more,
-        return the seconds of that silence, otherwise 0.0."""
+        """Add one interval to `silent_s` and `proven_s`; set both to 0 if the loop has answered. If
+        it answered after a silence of `STARVED_S` seconds or more, return the seconds of that
+        silence, otherwise 0.0."""
         if look.progressed:
             ended_s, self.silent_s, self.proven_s = self.silent_s, 0.0, 0.0
             return ended_s if ended_s >= STARVED_S else 0.0

@@ -34,9 +34,9 @@ class LineLimit:
         self._unsaid = 0
 
     def due(self, now_s: float) -> str | None:
-        """Return None if the line must not be written now; it is then counted. Otherwise return a
-        suffix to append to it, which says how many lines were left out since the last one written,
-        or ""."""
+        """Let a line be written now unless one was let within the last `LINES_EVERY_S` seconds.
+        Return a suffix to append to it, which says how many lines were left out since the last one
+        written, or "". Otherwise count the line as left out and return None."""
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None
@@ -125,7 +125,8 @@ class LineRoom(Generic[T]):
                 del self._left_out[principal]
 
     def due(self, now_s: float, most: int) -> Iterator[DueLine[T]]:
-        """Yield the lines to write now, at most `most`, in rotation of the principals."""
+        """Yield the lines to write now, at most `most`, in rotation of the principals. Each yielded
+        line counts as written at `now_s`, and its count begins again."""
         self._forget(now_s)
         for _ in range(most):
             if not self._ready:
@@ -135,7 +136,8 @@ class LineRoom(Generic[T]):
             yield DueLine(what, self._counts.pop(key), self._left_out.pop(principal, 0))
 
     def rest(self, now_s: float) -> Iterator[DueLine[T]]:
-        """Yield all lines that are not written yet, due or not. Called when the process ends."""
+        """Yield all lines that are not written yet, also those within their quiet time. Called when
+        the process ends."""
         for key in self._written_s:
             if key in self._counts:
                 self._ready.add(*key, None)

@@ -116,8 +116,10 @@ class LoopTurn(NamedTuple):
 
 
 class LoopHolds:
-    """Counts for how long turns held the event loop, for metrics and the log. All figures but
-    `recent_max_s` only grow."""
+    """Counts for how long turns held the event loop, for metrics and the log. `counts`: turns by
+    their length, up to each of `BOUNDS_S` and above; `too_long`: turns with more than `HELD_S_MAX`
+    seconds of CPU time; `worst_cpu_s`: the most CPU time of a turn. All figures but `recent_max_s`
+    only grow."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
@@ -149,8 +151,8 @@ class LoopHolds:
         return found
 
     def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
-        """Count a turn. Return a log line if the turn was too long and no line was written
-        recently, otherwise None. `where`: the code that was seen running."""
+        """Count a turn. Return a log line if the turn was longer than `HELD_S_MAX` and no line was
+        written within the last second, otherwise None. `where`: the code that was seen running."""
         self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
         self.sum_s += turn.late_s
         self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)

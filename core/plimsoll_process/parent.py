@@ -16,8 +16,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent ends. Exit at once if the parent has
-    ended already. Raises OSError."""
+    """Ask the kernel to kill this process when its parent ends. Exit at once if `parent_pid` is not
+    the parent any more. Raises OSError if the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

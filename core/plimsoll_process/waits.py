@@ -20,7 +20,8 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and wait until it has ended. An exception of the task is not raised here."""
+    """Cancel a task and wait until it has ended; return at once if it has ended already. An
+    exception of the task is not raised here."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

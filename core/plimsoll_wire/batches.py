@@ -166,7 +166,7 @@ def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
     """Return the header at `position`, of which only the header itself must be in `data`, as in a
-    scan of a log. Raises BatchError.
+    scan of a log. Raises BatchError if the header is cut short or not valid.
 
     The caller has to check that the records follow.
     """
@@ -232,8 +232,9 @@ def stamp_append_time(
 
 
 def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int, int]:
-    """Return the number of leading bytes of `data` that are whole batches below `up_to_offset`,
-    within `max_bytes`, and the offset after them (-1 if there is none).
+    """Return the number of leading bytes of `data` that are whole batches with all offsets below
+    `up_to_offset`, within `max_bytes`, and the offset after the last of these batches: (0, -1) if
+    there is none.
 
     `data` starts at a batch and may end inside one. The first batch may exceed `max_bytes`, so that
     a reader always makes progress (KIP-74).
@@ -255,8 +256,8 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
 
 
 def end_of_empty(data: Buffer) -> int | None:
-    """Return the offset after the whole batches in `data`, all of them without records. Return None
-    if a batch has records, or there is no batch."""
+    """Return the offset after the last batch in `data`, which holds whole batches, if all of them
+    are without records. Return None if a batch has records, or `data` is empty."""
     position, end = 0, None
     while position < len(data):
         if any(data[position + _COUNT_AT : position + HEADER_SIZE]):
@@ -297,7 +298,8 @@ def check_places(
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:
-    """Build a whole batch from a header and its encoded records; length and CRC are computed."""
+    """Build a whole batch from a header and its encoded records. Length and CRC are computed; those
+    of `header` are ignored."""
     body = bytearray(
         _HEADER.pack(
             header.base_offset,

@@ -107,7 +107,7 @@ def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
 
 def packed(codec: int, data: bytes) -> bytes:
     """Return the records compressed with the codec, in the form that `opened` and all clients
-    decompress."""
+    decompress; unchanged for the codec NONE."""
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data))
     if codec == ZSTD:

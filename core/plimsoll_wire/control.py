@@ -146,8 +146,8 @@ def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> byt
 
 
 def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
-    """Return the correlation id of a reply frame: replies may come in another order than the
-    requests."""
+    """Return the correlation id of a reply frame without its length prefix: replies may come in
+    another order than the requests. Raises MalformedControlMessage if the frame is too short."""
     if len(frame) < _CORRELATION.size:
         raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]

@@ -36,7 +36,8 @@ class FrameTooLarge(Exception):
 
 
 class Framer:
-    """Splits the bytes of one connection into frames.
+    """Splits the bytes of one connection into frames. `frame_bytes_max`: the size limit in bytes of
+    a frame, without its length prefix, unless `limit_of` sets another.
 
     Small frames are copied out of a shared chunk of memory. A large frame is received into a buffer
     of its own, which grows as bytes arrive. A returned frame belongs to the caller, which may write
@@ -119,7 +120,8 @@ class Framer:
         return 0 if self._frame is None else self._got
 
     def rest(self) -> None:
-        """Release the chunk's memory if no bytes are in it; used while the connection is idle."""
+        """Release the chunk's memory if no unreturned bytes are in it; used while the connection is
+        idle. Otherwise do nothing."""
         if self._begin == self._end:
             self._begin = self._end = 0
             self._chunk = bytearray()
@@ -167,8 +169,8 @@ class Framer:
         return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:
-        """Return the next frame without its length prefix, or None if it is not complete. Raises
-        FrameTooLarge."""
+        """Remove and return the next frame without its length prefix. Return None if it is not
+        complete, or its size limit cannot be decided yet. Raises FrameTooLarge."""
         frame = self._frame
         if frame is not None:
             if self._got < self._length:

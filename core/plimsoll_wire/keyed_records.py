@@ -98,8 +98,8 @@ SHORT_KEY_BYTES = 63
 
 
 class PlainKeys(NamedTuple):
-    """The keys of records that all have a key. `tombstones`: True if a record has no value. `long`:
-    True if a key has more than `SHORT_KEY_BYTES`."""
+    """The keys of records that all have a key, in the order of the records. `tombstones`: True if
+    any record has no value. `long`: True if any key has more than `SHORT_KEY_BYTES`."""
 
     keys: list[bytes]
     tombstones: bool
@@ -216,7 +216,8 @@ def _run(records: bytes, place: int, size: int, most: int, allowed: bytes) -> in
 
 
 def check_keys(records: bytes, count: int) -> None:
-    """Raise BadRecords if a record has no key, with the indexes of the first such records."""
+    """Raise BadRecords if a record has no key, with the indexes of the first `_KEYLESS_TOLD` such
+    records, or if a record is malformed."""
     if plain_keys(records, count) is not None:
         return
     found = (i for i, record in enumerate(iter_keyed(records, count)) if record.key is None)

@@ -49,7 +49,8 @@ class PrimitiveReader:
                 raise MalformedMessage("the message names more than may be asked for at once")
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Read several fixed-size fields at once, by a `struct` layout."""
+        """Read several fixed-size fields at once, by a `struct` layout. Raises MalformedMessage if
+        the message ends before."""
         try:
             values = layout.unpack_from(self.data, self.position)
         except struct.error as error:
@@ -99,7 +100,8 @@ class PrimitiveReader:
         raise MalformedMessage("the message has a length field of more than five bytes")
 
     def view(self, size: int) -> memoryview:
-        """Return the next `size` bytes without a copy."""
+        """Read and return the next `size` bytes without a copy. Raises MalformedMessage if there
+        are fewer."""
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise MalformedMessage("the message ends inside a field")

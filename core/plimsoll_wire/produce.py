@@ -91,8 +91,8 @@ class NodeEndpoint(NamedTuple):
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
-    """Decode a produce request. Raises MalformedMessage, also if it names more partitions than any
-    broker has."""
+    """Decode a produce request. Raises MalformedMessage, also if it names more than `NAMED_MAX`
+    topics and partitions."""
     flexible = version >= _FLEXIBLE
     return (_one_batch_flexible if flexible else _one_batch)(body) or _decode(body, flexible)
 
@@ -171,7 +171,8 @@ def encode_response(
     endpoints: Sequence[NodeEndpoint] = (),
     throttle_ms: int = 0,
 ) -> bytes:
-    """Encode the reply's body."""
+    """Encode the reply's body, for topics by name. `endpoints`: the addresses of the leaders that
+    the partitions' results name, sent from version 10 on."""
     flexible = version >= _FLEXIBLE
     if version >= 5 and (one := _of_one_partition(version, topics, throttle_ms)) is not None:
         return one

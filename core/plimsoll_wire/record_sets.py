@@ -45,8 +45,8 @@ def size_of(record: KeyValue) -> int:
 
 
 def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
-    """Build a batch of records with one timestamp. Its base offset and leader epoch are stamped
-    later."""
+    """Build a batch of records, at least one, with one timestamp (ms since 1970). Its base offset
+    and leader epoch are 0 until they are stamped."""
     assert records, "a batch has a record"
     body = bytearray()
     for delta, (key, value) in enumerate(records):

@@ -125,9 +125,9 @@ def encode_fetch(
     session: FetchSessionKey = SESSIONLESS,
     forgotten: Collection[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """Return a whole request frame, with topics ordered by the bytes of their ids. In an
-    incremental `session` the request names only changed partitions, and those `forgotten` to be
-    removed from it."""
+    """Return a whole request frame, with `topics` in the given order, by topic id. In an
+    incremental `session` the request names only changed partitions, and the partitions `forgotten`,
+    by topic id, that the leader must remove from it."""
     topics = list(topics)
     if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten:
         body = _of_one_fetch(sender, limits, topics[0][0], topics[0][1][0], session)
@@ -265,7 +265,8 @@ def encode_list_offsets(
     leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """Return the whole frame of a ListOffsets request about one partition."""
+    """Return the whole frame of a ListOffsets request of the follower `broker_id` about one
+    partition. `timestamp`: LATEST or EARLIEST, or ms since 1970."""
     name = topic.encode()
     body = b"".join(
         (

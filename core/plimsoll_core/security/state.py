@@ -206,7 +206,8 @@ class SecurityState(msgspec.Struct, frozen=True, kw_only=True):
 
     def believes(self, proof: CertificateProof) -> bool:
         """Return True if a login by this certificate would still be accepted, apart from its
-        expiry."""
+        expiry: the authority is trusted, the fingerprint is committed if the certificate is the
+        cluster's own, and the user is not disabled."""
         authority = authority_of(self.authorities, proof.anchor)
         if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:
             return False
@@ -250,7 +251,8 @@ class SecurityState(msgspec.Struct, frozen=True, kw_only=True):
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Return True if the principal may perform the operation on some resource of the type."""
+        """Return True if the principal may perform the operation on some resource of the type,
+        existing or not, in mode Enforce."""
         # As in Kafka, an unused name stands for the rights from rules of User:*, super users and
         # the default.
         if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):
