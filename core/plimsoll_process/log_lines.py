@@ -67,9 +67,10 @@ class DueLine(NamedTuple, Generic[T]):
 
 
 class LineRoom(Generic[T]):
-    """Bounded pool of log lines that clients can cause: counts occurrences by principal. `dropped`:
-    number of occurrences that were dropped because the pool was full, a metric. Times are in
-    seconds, of any clock that never goes back."""
+    """Bounded pool of log lines that clients can cause: counts occurrences by principal. `room`:
+    the most different lines of all principals; `floor`: lines that each may have whatever the
+    others hold. `dropped`: number of occurrences that were dropped because the pool was full, a
+    metric. Times are in seconds, of any clock that never goes back."""
 
     def __init__(self, room: int = ROOM, floor: int = FLOOR) -> None:
         self.dropped = 0

@@ -61,7 +61,7 @@ _GROUP_WRITTEN = 3
 
 class UnknownGroupRecord(NamedTuple):
     """A record with a key type or a value version that this release does not know, written by a
-    newer release."""
+    newer release. `version`: None if the type is unknown."""
 
     record_type: int
     version: int | None

@@ -85,8 +85,9 @@ class TooManyNamed(MalformedMessage):
 
 
 class FetchPartition(NamedTuple):
-    """One partition in a fetch request. A field is None if the client's version does not have it,
-    or the client does not state it."""
+    """One partition in a fetch request. `offset`: the first to return. `last_fetched_epoch`: the
+    leader epoch of the reader's last batch. A field is None if the client's version does not have
+    it, or the client does not state it."""
 
     partition: int
     leader_epoch: int | None
@@ -125,8 +126,9 @@ class FetchRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition in the reply. `diverging`: (leader epoch, end offset); `leader`: (broker id,
-    leader epoch)."""
+    """One partition in the reply. `diverging`: (leader epoch, end offset) from which on the
+    reader's log differs from this one; `leader`: (broker id, leader epoch) of the present leader;
+    each None if the reply states none."""
 
     partition: int
     code: int = 0

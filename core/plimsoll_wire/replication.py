@@ -63,7 +63,9 @@ class MalformedReply(Exception):
 
 
 class PartitionFetch(NamedTuple):
-    """One partition in a follower's fetch request."""
+    """One partition in a follower's fetch request. `offset`: the follower's log end;
+    `last_fetched_epoch`: the leader epoch of its last batch, None for none; `log_start`: its log
+    start offset."""
 
     partition: int
     leader_epoch: int

@@ -51,8 +51,10 @@ def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
 
 
 class EmptyBatch(NamedTuple):
-    """A batch from which cleaning has removed all records. Decides whether its header must stay in
-    the log."""
+    """A batch from which cleaning has removed all records; decides whether its header must stay in
+    the log. `ends_segment`: True if it is the last batch of its segment; `begins_epoch`: the first
+    of a leader epoch; `of_producer`: one of the last five of an idempotent producer below the
+    round's end."""
 
     ends_segment: bool
     begins_epoch: bool

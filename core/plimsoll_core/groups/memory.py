@@ -83,7 +83,8 @@ class GroupMemory:
 
 class ShardMemory:
     """The part of a broker's group memory that one shard uses, with the shard's numbers of groups
-    and members by principal. Only `groups.state.apply` and `groups.step` write it."""
+    and members by principal. `of_broker`: the memory of all shards; None for one of this shard
+    alone. Only `groups.state.apply` and `groups.step` write it."""
 
     __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
 

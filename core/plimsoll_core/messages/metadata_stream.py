@@ -32,8 +32,9 @@ class FetchMetadata(Message, frozen=True, kw_only=True):
 
 
 class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed batch of the metadata log as a broker stores it. `records_json`: the JSON array
-    exactly as committed, so that a broker also keeps fields that it does not know."""
+    """A committed batch of the metadata log as a broker stores it. `nonce`: the batch's random
+    number. `records_json`: the JSON array exactly as committed, so that a broker also keeps fields
+    that it does not know; `record_count`: the number of its items."""
 
     base_offset: MetadataOffset
     controller_epoch: ControllerEpoch

@@ -73,9 +73,10 @@ class ReassignmentsAnswer(Message, frozen=True, kw_only=True):
 
 
 class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a Reassignment, with exactly one of `replicas`, `replication_factor` and
-    `away_from`. `partitions`: None for the whole topic. `replan`: True to choose another broker for
-    a target that does not come back."""
+    """One entry of a Reassignment, with exactly one of `replicas` (the new ones, the preferred
+    leader first), `replication_factor` and `away_from` (brokers that are to lose their replicas).
+    `partitions`: None for the whole topic. `replan`: True to choose another broker for a target
+    that does not come back."""
 
     topic: str
     partitions: tuple[int, ...] | None = None
@@ -194,6 +195,7 @@ class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
 class RunRebalance(Message, frozen=True, kw_only=True):
     """Bring a Rebalance to the state of its object: continue, pause or roll back.
 
+    `bytes_per_second`: the object's own rate limit; None for the default (`LimitMovement`).
     `wall_ms`: the operator's clock, only for display.
     """
 

@@ -179,7 +179,8 @@ class AllocateProducerIds(Message, frozen=True, kw_only=True):
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic that a client wants to create. `partitions`, `replication_factor`: None for the
-    cluster's default."""
+    cluster's default. `assignment`: the replicas of each partition, the preferred leader first;
+    None to let the controller choose."""
 
     name: str
     partitions: int | None = None

@@ -43,7 +43,8 @@ ADMITTED = ConnectionVerdict()
 class AddressConnections:
     """Counts the open connections of each address, and limits them and the rate of new ones.
     `per_ip_max`: the most open connections of one address, None for no limit; `overrides`: such
-    limits by address."""
+    limits by address. `quotas`: the committed quotas, which limit the rate; the caller sets
+    them."""
 
     def __init__(
         self, per_ip_max: int | None = None, overrides: Mapping[str, int] | None = None

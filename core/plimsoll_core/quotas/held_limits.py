@@ -37,9 +37,9 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 
 
 class Accounts(Generic[M]):
-    """The rates or token buckets of one quota, by account. An account has a user, a client id or
-    both; all clients with these share it. The table is bounded: the account used longest ago is
-    forgotten."""
+    """The rates or token buckets of one quota, by account; `make` creates a new one. An account has
+    a user, a client id or both; all clients with these share it. The table is bounded: the account
+    used longest ago is forgotten."""
 
     __slots__ = ("_known", "_make", "_tables")
 

@@ -28,9 +28,9 @@ ALLOWANCES_MAX = 1_000
 
 
 class Allowance:
-    """The amount of a rate that one connection may use without another check. It counts as used
-    when it is given. `WindowedRate.settle` takes the unused rest back, always before a client is
-    throttled."""
+    """The amount of a rate that one connection may use without another check: `left`, below 0 if
+    more was used. It counts as used when it is given. `WindowedRate.settle` takes the unused rest
+    back, always before a client is throttled. `last_ns`: the time of the last use, in ns."""
 
     __slots__ = ("last_ns", "left")
 

@@ -110,7 +110,8 @@ class QuotaAccount(NamedTuple):
 
 
 class QuotaLimit(NamedTuple):
-    """The limit that applies to a client, and the account to which its use is charged."""
+    """The limit that applies to a client, and the account to which its use is charged. `bound`: in
+    the unit of the quota (`QuotaValues`)."""
 
     quota: Quota
     bound: float

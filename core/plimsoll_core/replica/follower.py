@@ -155,7 +155,9 @@ class CompactedCopy:
 
     Every replica has one; it has an effect only if the topic is or was compacted. A cleaner removes
     a record because a later one has its key. If truncation removed that later record, another
-    leader might not have either.
+    leader might not have either. `superseded_below`: the offset below which all those later records
+    lie. `must_begin_again`: True if the leader changed before they were copied, so that the
+    follower has to empty its log and copy it anew.
     """
 
     __slots__ = ("_log", "must_begin_again", "superseded_below")

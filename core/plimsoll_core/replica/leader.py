@@ -75,7 +75,8 @@ def proposal_in_flight(state: IsrState) -> IsrProposal | None:
 
 class Presence:
     """The times of a follower's last fetch in one fetch session, and of the reply that this fetch
-    acknowledges. All partitions of the session share it.
+    acknowledges (None: it acknowledges none), in ms of the leader's clock. All partitions of the
+    session share it.
 
     A follower that is caught up on a partition no longer names it in its incremental fetches. Its
     `FollowerProgress` reads the times here, so that such a fetch costs nothing per partition.
@@ -167,7 +168,10 @@ class FollowerProgress:
 
 
 class Leader:
-    """The state of a replica that leads its partition in one leader epoch.
+    """The state of a replica that leads its partition in one leader epoch. `start_offset`: the log
+    end at the beginning of this epoch. `quorum`: the progress of the followers in the maximal ISR.
+    `copied_anew`: the followers that copy this log from its start; None if none has to discard its
+    own.
 
     Each leader epoch gets a new object. What followers proved in an earlier epoch does not count,
     since their logs may have been truncated in between under other leaders.

@@ -192,7 +192,7 @@ class ProducerEntry(NamedTuple):
     """One batch of a producer in a snapshot file, in Kafka's format. Kafka writes only the newest
     batch of each producer. Here all remembered batches are written, oldest first, so that a retry
     of any of them is still recognised after a restart. Kafka, reading such a file, takes the last
-    entry."""
+    entry. `offset_delta`: last offset minus base offset; `timestamp`: the batch's max timestamp."""
 
     producer_id: int
     producer_epoch: int

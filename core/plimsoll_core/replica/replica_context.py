@@ -57,7 +57,9 @@ class LogView(Protocol):
 
 
 class ReplicaContext:
-    """The state that all replicas of a broker share; the broker replaces its fields."""
+    """The state that all replicas of a broker share; the broker replaces its fields. `brokers`: the
+    registered brokers in the newest metadata. `lag_time_max_ms`: the lag limit,
+    `replica.lag.time.max.ms`."""
 
     __slots__ = ("broker_id", "brokers", "lag_time_max_ms")
 

@@ -47,7 +47,9 @@ class Duplicate(NamedTuple):
 
 
 class FollowerFetch(NamedTuple):
-    """A follower's fetch of one partition."""
+    """A follower's fetch of one partition. `offset`: the follower's log end. `leader_epoch`: None
+    if the fetch states none. `last_fetched_epoch`: the leader epoch of the follower's last batch;
+    None if it holds no record, or an incomplete log. `log_start`: its log start offset."""
 
     broker_id: int
     broker_epoch: int

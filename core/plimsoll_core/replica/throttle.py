@@ -23,7 +23,8 @@ _MS = 1_000
 
 class Bucket:
     """A token bucket that limits how many bytes per second replicas copy when they are moved to a
-    broker. `rate`: bytes per second; 0 permits none. `now_ms` never goes back."""
+    broker. `rate`: bytes per second; 0 permits none. `piece`: the number of bytes that must be
+    available before a fetch may be sent. `now_ms` never goes back."""
 
     __slots__ = ("_at_ms", "_burst", "_milli", "piece", "rate")
 
