@@ -72,8 +72,8 @@ class Link:
 
 @dataclass(slots=True, kw_only=True)
 class Refusals:
-    """Counts refused peers by reason, and logs them at most once in `SAID_S` seconds. `met` counts
-    a refusal and logs it; `who`: the peer's address."""
+    """Counts refused peers by reason, and logs them with their address at most once in `SAID_S`
+    seconds. `met` counts a refusal and logs it."""
 
     counts: Counter[str] = field(default_factory=Counter)
     _said_s: float = -SAID_S
