@@ -186,7 +186,7 @@ class Audit:
         try:
             self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
         except PublishFailed as failed:
-            log.warning("progress was not published: %s", failed)
+            log.warning("progress could not be published; it is tried again: %s", failed)
 
     def _completed(self) -> Timing:
         return msgspec.structs.replace(self._timing, completion_time=rfc3339(time.time()))

@@ -137,7 +137,9 @@ class BrokerConnection:
         scram = Scram(SCRAM[mechanism], user, password)
         proof = scram.proof(self._token(scram.first))
         if not scram.is_server(self._token(proof)):
-            raise LoginRefused("the broker does not know the password")
+            raise LoginRefused(
+                f"the broker did not prove by SCRAM that it knows the password of {user}"
+            )
 
     def _token(self, token: bytes) -> bytes:
         body = struct.pack(">i", len(token)) + token

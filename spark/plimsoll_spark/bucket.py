@@ -186,7 +186,11 @@ class Uploads:
                 self._store_new(everything=False)
             except (OSError, Unreachable) as error:
                 if self._failure is None:
-                    log.warning("the bucket takes no evidence, which stays here: %s", error)
+                    log.warning(
+                        "evidence could not be stored in %s, and is only in the driver's temporary"
+                        " directory until another attempt succeeds: %s",
+                        *(self._bucket.url(self._run), error),
+                    )
                 self._failure = str(error)
 
     def _store_new(self, *, everything: bool) -> None:
@@ -195,7 +199,7 @@ class Uploads:
                 return
             self._store(name)
         if self._failure is not None:
-            log.warning("the bucket takes evidence again")
+            log.warning("evidence is stored in %s again", self._bucket.url(self._run))
         self._failure = None
 
     def _changed(self, *, everything: bool) -> Iterator[str]:

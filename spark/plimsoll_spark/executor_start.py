@@ -52,7 +52,7 @@ def wait(spark: SparkSession, settings: Settings) -> None:
     name, runner = settings.name, settings.runner
     within_s = min(WITHIN_S, settings.deadline_seconds / 4)
     began_s = time.monotonic()
-    next_look_s, reasons = began_s + REASONS_EVERY_S, ["nothing says why"]
+    next_look_s, reasons = began_s + REASONS_EVERY_S, ["the cause is unknown; see the driver's log"]
     while (there := registered(spark)) is None or there < runner.executors:
         if there is None:
             sentence = f"executors ended as soon as they had started: {'; '.join(reasons)}"
@@ -67,7 +67,7 @@ def wait(spark: SparkSession, settings: Settings) -> None:
             next_look_s = time.monotonic() + REASONS_EVERY_S
             reasons = why_pending(name, runner) or reasons
         time.sleep(LOOK_S)
-    log.info("%d executors are there after %.1f s", there, time.monotonic() - began_s)
+    log.info("%d executors registered after %.1f s", there, time.monotonic() - began_s)
 
 
 def registered(spark: SparkSession) -> int | None:

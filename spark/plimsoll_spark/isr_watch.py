@@ -54,7 +54,7 @@ class IsrWatch:
         try:
             missing = self._missing()
         except KafkaException as error:
-            log.info("the ISRs are unknown: %s", error)
+            log.info("the topic's ISRs could not be read, and count as unchanged: %s", error)
             return not self._since
         now_s = self._clock()
         for partition, count in missing.items():

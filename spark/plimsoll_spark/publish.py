@@ -101,7 +101,9 @@ class ConfigMapPublisher:
             ) as answer:
                 found = (json.load(answer).get("data") or {}).get(name)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            log.warning("%s could not be read: %s", name, error)
+            log.warning(
+                "%s of %s could not be read, and is left out: %s", *(name, self._url, error)
+            )
             return None
         return None if found is None else str(found)
 

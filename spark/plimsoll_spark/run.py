@@ -155,7 +155,10 @@ class Run:
             self._settings = msgspec.structs.replace(settings, produce=kept.produce)
             self._timing = Timing(start_time=rfc3339(kept.started_s))
             self._deadline_s = time.time() + settings.verify.timeout_seconds
-            log.info("judging run %s, attempt %d", settings.run_name, kept.attempt)
+            log.info(
+                "run %s has evidence: driver %d judges its ledger, and writes no records",
+                *(settings.run_name, kept.attempt),
+            )
         self._evidence.begin(kept)
         self._kept, self._topic_id = kept, kept.topic_id
         return kept
@@ -344,7 +347,7 @@ class Run:
         try:
             self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
         except PublishFailed as failed:
-            log.warning("progress was not published: %s", failed)
+            log.warning("progress could not be published; it is tried again: %s", failed)
 
     def _publish_verdict(self, verdict: Verdict, findings: Findings) -> Outcome:
         stalls = findings.stalls

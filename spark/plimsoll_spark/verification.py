@@ -94,7 +94,10 @@ def _run(run: Run | Audit) -> int:
     except Exception as error:
         failure = failure_of(error, killed=cgroup.processes_killed() - killed_before)
         if isinstance(run, Run) and run.may_be_resumed:
-            log.exception("%s: %s", failure.reason.value, failure.message)
+            log.exception(
+                "the run ends without a verdict (%s): %s; the next driver judges its ledger",
+                *(failure.reason.value, failure.message),
+            )
             run.leave(failure.reason.value, failure.message)
             return RESUMABLE
         run.publish_broken(failure.reason.value, failure.message)

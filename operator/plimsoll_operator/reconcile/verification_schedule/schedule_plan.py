@@ -84,7 +84,9 @@ def plan(
     active = [one for one in runs if one.active]
     policy = spec.concurrency_policy or "Forbid"
     if start_ms is not None and policy == "Replace":
-        gone += tuple((one, "The next start replaces it.") for one in active)
+        gone += tuple(
+            (one, "The next start replaces the Verification (concurrencyPolicy).") for one in active
+        )
     elif start_ms is not None and policy == "Forbid":
         in_the_way = tuple(sorted(one.name for one in active))
     return SchedulePlan(
@@ -133,6 +135,6 @@ def _ended_to_delete(
         verdict = one.verdict if one.verdict in kept else "Inconclusive"
         kept[verdict] -= 1
         if kept[verdict] < 0:
-            yield one, f"history keeps no more of verdict {verdict}."
+            yield one, f"spec.history keeps no more Verifications with verdict {verdict}."
         elif verdict != "Violated" and now_ms - one.ended_ms >= ttl_ms:
-            yield one, "Its ttl is over."
+            yield one, "The time for which spec.ttl keeps the Verification is over."
