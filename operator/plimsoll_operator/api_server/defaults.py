@@ -54,8 +54,8 @@ _SET: Object = {
 
 
 def with_defaults(kind: Kind, body: Object) -> Object:
-    """Return the body with the defaults that a real API server adds to it. Return it unchanged if
-    it has no spec, or if this module has no defaults for the kind."""
+    """Return a copy of the body with the defaults that a real API server adds. Return the body
+    itself if it has no spec, or if this module has no defaults for the kind."""
     add = _BY_KIND.get(kind)
     if add is None or not isinstance(body.get("spec"), dict):
         return body

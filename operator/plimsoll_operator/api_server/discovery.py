@@ -20,8 +20,8 @@ VERSION: Object = {"major": "1", "minor": "34", "gitVersion": "v1.34.0+plimsoll"
 
 
 def document(path: str, resources: Iterable[Resource]) -> Object | None:
-    """Return the discovery document at a URL path, or None if the path has none. `resources`: the
-    served kinds."""
+    """Return the discovery document at a URL path, or None if there is none at this path.
+    `resources`: the served kinds."""
     served = list(resources)
     if path == "/version":
         return VERSION

@@ -38,9 +38,10 @@ METADATA = frozenset(
 
 
 def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
-    """Return a warning for each unknown field in the request's body, at most `FIELDS_MAX`; empty if
-    there is none, or nothing is to be checked. Raises `StatusError` instead if the client asked for
-    Strict."""
+    """Return a warning for each unknown field in the request's body, at most `FIELDS_MAX`. Return
+    [] if there is none, or nothing is to be checked: the client asked for Ignore, the kind is built
+    in, or the body is too large or no JSON object. Raises `StatusError` instead of returning
+    warnings if the client asked for Strict, or if the path is unknown."""
     directive = request.params.get("fieldValidation") or "Warn"
     patched = request.method == "PATCH"
     media = request.content_type.partition(";")[0]

@@ -38,8 +38,9 @@ class OwnerAccess:
     hosts: frozenset[str]
 
     def refusal(self, headers: Mapping[str, str]) -> StatusError | None:
-        """Return None if a request with these headers comes from the owner, else the error to
-        answer. `headers` must look names up in any case."""
+        """Return None if a request with these headers states an accepted Host, comes from no web
+        page and carries the token; else the error to answer. `headers` must look names up in any
+        case."""
         if headers.get("Host", "").lower() not in self.hosts:
             text = f"the header Host must be {' or '.join(sorted(self.hosts))}"
             return StatusError(403, "Forbidden", text)

@@ -184,7 +184,8 @@ class Controller:
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
-        """Return why the partition is unhealthy, and the brokers that it waits for."""
+        """Return why the partition is unhealthy, and the brokers that it waits for, by the
+        committed image and by what brokers have reported."""
         now_ms = self._clock.now_ms()
         turn = DecisionContext(
             image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
@@ -321,7 +322,8 @@ class Controller:
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
         """Commit records of the controller itself, which need no decision (`SnapshotTaken`). Return
-        Done after the commit, or a refusal."""
+        Done after the commit. Return a refusal if this is not the active controller, if the records
+        are too large, or if the term ends first."""
         if not self._active:
             return not_controller("This is not the active controller.")
         return await self._committer.queue.add(records, Done())
@@ -388,8 +390,8 @@ class Controller:
         return Outcome.STOPPED
 
     async def stop(self) -> None:
-        """Stop deciding at once and end `run`. Queued decisions have `STOP_MS_MAX` to be
-        committed."""
+        """Stop deciding at once, wait up to `STOP_MS_MAX` milliseconds for queued decisions to be
+        committed, drop the others, and end `run`."""
         self._active = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1000):
@@ -412,7 +414,8 @@ class Controller:
 
     async def _take_over(self) -> None:
         """Begin a term: read the log to its end, and commit `ControllerChanged` with a higher epoch
-        in a batch of its own."""
+        in a batch of its own. If another controller wrote in between, read again, at most
+        `TAKE_OVER_ATTEMPTS` times in all. Raises the errors of `Committer`, and `_Regressed`."""
         self._ended = asyncio.get_running_loop().create_future()
         began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):

@@ -22,8 +22,8 @@ from plimsoll_operator.controller.refusals import refused
 
 _NO_CLIENT = ""
 FORWARDED_MAX = 64
-"""Maximum client requests of one broker that wait at the controller. Further ones are refused. A
-single client reaches its own limit earlier."""
+"""Maximum number of client requests that wait at the controller for one broker's connection.
+Further ones are refused. A single client reaches its own limit earlier."""
 
 
 def _too_many(waiting: int, origin: str) -> Refused:
@@ -37,8 +37,9 @@ class ForwardedRequests:
         self._waiting: Counter[str] = Counter()
 
     def refusal(self, request: Forwarded) -> Refused | None:
-        """Return None if the request may wait at the controller. Otherwise return its refusal: its
-        broker or its client has too many requests waiting."""
+        """Return None if the request may wait at the controller (`begun` then counts it). Return a
+        refusal if `FORWARDED_MAX` requests of the broker wait, or if as many of this client wait as
+        places are free."""
         waiting, client = self._waiting.total(), _client_of(request)
         room = FORWARDED_MAX - waiting
         if room <= 0:

@@ -57,8 +57,8 @@ class Access:
     works on a copy."""
 
     async def authorization(self) -> str | None:
-        """Return the value of the header `Authorization`, or None if there is no token. Reload
-        credentials older than a minute first; raises `Unavailable` if they cannot be read."""
+        """Return the value of the header `Authorization`, or None if there is no token. Credentials
+        that are older than a minute are loaded again first; raises `Unavailable` if that fails."""
         found: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
         return found
 
@@ -76,8 +76,9 @@ async def find_access() -> Access:
 
 
 def namespace_of(paths: str, context: str | None = None) -> str:
-    """Return the namespace that a context of the kubeconfig sets, or `default` if it sets none.
-    `context` None: the current context. Raises `NoCluster` if the files cannot be read."""
+    """Return the namespace that a context of the kubeconfig files (`paths`, separated by colons)
+    sets, or `default` if it sets none. `context` None, or one that is not in the files: the current
+    context. Raises `NoCluster` if the files cannot be read."""
     try:
         contexts, current = list_kube_config_contexts(paths)
     except _UNREADABLE as error:
@@ -119,8 +120,8 @@ async def _loaded(load: Load, source: str) -> Access:
 
 
 class Refresh:
-    """The hook that the official client calls before each request. It reloads credentials that were
-    loaded over a minute ago."""
+    """The hook that the official client calls before each request. It loads credentials again that
+    were loaded over a minute ago, and raises `Unavailable` if that fails."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

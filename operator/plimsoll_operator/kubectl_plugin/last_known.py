@@ -42,8 +42,8 @@ def as_of(body: Object) -> str:
 
 
 def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
-    """Show brokers by the status of their LogBrokers, `bodies`. `why`: the reason why no operator
-    answers, which is shown too."""
+    """Return the output that shows brokers by the status of their LogBrokers, `bodies`, sorted by
+    id. `why`: the reason why no operator answers, which is shown too."""
     bodies = sorted(bodies, key=lambda body: int(body["spec"]["brokerId"]))
     rows = [
         {"broker": body["spec"]["brokerId"], "asOf": as_of(body), **(body.get("status") or {})}

@@ -56,8 +56,9 @@ class ReportFile(NamedTuple):
 
 
 async def bundle(session: PluginSession, path: Path) -> Findings:
-    """Write the archive to `path`, and list its files. What could not be read is listed, and is no
-    error. Raises `Problem` if the archive cannot be written."""
+    """Write the archive to `path`, readable by its owner alone, and list its files. Data that could
+    not be read is listed, and is no error. Raises `Problem` if the archive cannot be written, or
+    `path` exists."""
     missing: list[str] = []
     files = [file async for file in _files(session, missing)]
     if missing:
@@ -131,8 +132,8 @@ def _containers(body: Object) -> list[Object]:
 
 
 def redacted(value: Any) -> Any:
-    """Return a copy of a JSON value in which each string or number is replaced by `HIDDEN` if the
-    name of its field suggests a secret."""
+    """Return a copy of a JSON value without secrets: `HIDDEN` replaces each string or number in a
+    field with a name that suggests a secret, and the `value` beside a `name` that does."""
     if isinstance(value, dict):
         if _names_a_secret(value.get("name")) and "value" in value:
             value = {**value, "value": HIDDEN}

@@ -91,9 +91,10 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One change of a partition, as `why` shows it. `time`: RFC 3339; None if the log does not say.
-    `why`: the category of the reason; `cause`: the sentence in the record; `asked`: what requested
-    the change. `leader_epoch`: after the change; None if the partition's present leader epoch is
-    unknown."""
+    `leader`, `isr`: after the change; None if the change left them as they were (or there is no
+    leader). `why`: the category of the reason; `cause`: the sentence in the record; `asked`: what
+    requested the change. `leader_epoch`: after the change; None if the partition's present leader
+    epoch is unknown. `offset`: the record's, in the metadata log."""
 
     time: str | None
     what: str

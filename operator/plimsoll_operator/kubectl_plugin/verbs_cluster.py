@@ -33,7 +33,8 @@ ROWS_MAX = 20
 
 
 async def status(session: PluginSession) -> Findings:
-    """Show the cluster on one screen: the operator's present view, and its object's status."""
+    """Read the LogCluster again and show the cluster on one screen: the operator's present view,
+    and the object's status. If no operator answers, the status alone is shown, with the reason."""
     await session.refresh()
     shown, namespace = session.status, session.namespace
     name = session.cluster.metadata.name

@@ -89,8 +89,9 @@ class IsrDepartures:
         self._any = asyncio.Event()
 
     def add(self, old: ClusterImage, shrinks: Counter[Left]) -> None:
-        """Count the departures in `shrinks` at once, or after a check of the pod if the broker
-        stopped or was fenced. `old` is the image before the departures."""
+        """Count the departures in `shrinks` (number of replicas by broker and cause) at once; if
+        the broker stopped or was fenced and pods can be read, count after a check of the pod. `old`
+        is the image before the departures."""
         for left, count in shrinks.items():
             if self._look is None or left.cause not in _STOPPED:
                 self._counters.left_isrs(self._key, left, count)

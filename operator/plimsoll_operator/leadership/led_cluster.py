@@ -288,8 +288,9 @@ class LedCluster:
             await asyncio.sleep(RESTLESS_SECONDS)
 
     async def _resync(self, vacant_ms: int) -> None:
-        """Queue all work every `RESYNC_SECONDS`, so that no correctness depends on a watch event.
-        Report an outage first if no operator led for `vacant_ms`."""
+        """Queue the reconciliation of every object every `RESYNC_SECONDS`, so that no correctness
+        depends on a watch event. First report an outage if no operator led for `vacant_ms`, at
+        least `OUTAGE_MS_MIN`."""
         await self.controller.wait_active()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
@@ -371,8 +372,9 @@ class LedCluster:
     # --- status ---------------------------------------------------------------------------------
 
     def _mark(self, target: Target, *, urgent: bool = False) -> None:
-        """Request the status writer to write the status of `target`, which may have changed. The
-        LogCluster is marked at most once a second, since its status counts all partitions."""
+        """Have the status writer write the status of `target`, which may have changed. For the
+        LogCluster this happens a second later, once for all requests until then, since its status
+        counts all partitions."""
         if target.kind is not LOG_CLUSTERS:
             self._writer.mark(target, urgent=urgent)
         elif self._cluster_due is None:
@@ -390,8 +392,9 @@ class LedCluster:
         self._writer.mark(self._target)
 
     async def _say_last(self, outcome: Outcome) -> None:
-        """Before the term ends, write into the status why the controller cannot continue. Does
-        nothing if the controller was stopped, was deposed, or handed over."""
+        """If the controller cannot use its metadata log, write the reason into the LogCluster's
+        status before the term ends, and an Event if the reason is new. Does nothing if the
+        controller was stopped, was deposed, or handed over."""
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)

@@ -21,8 +21,9 @@ READ_SECONDS_MAX = 1.0
 
 def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
     """Return the function that the controller calls after a broker closed its last connection. It
-    reads the broker's pod and returns a sentence that proves the process dead, or None if nothing
-    proves it."""
+    reads the broker's pod and returns a sentence that proves the process dead. It returns None if
+    nothing proves it: the pod still runs or cannot be read, or the broker registered without a
+    pod's uid."""
 
     async def look(broker: Broker) -> str | None:
         if broker.pod_uid is None:
@@ -40,8 +41,9 @@ def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
 
 
 def judge(pod: Object, pod_uid: str) -> str | None:
-    """Return a sentence that proves the process in the pod with `pod_uid` ended, or None. `pod` is
-    the pod that now has that pod's name."""
+    """Return a sentence if `pod`, the pod that now has the name of the broker's pod, proves that
+    the process in the pod with `pod_uid` has ended: another uid, an ended phase, or a terminated
+    container. Return None otherwise."""
     name = pod["metadata"]["name"]
     if pod["metadata"]["uid"] != pod_uid:
         return f"connection closed by the peer, pod {name} was replaced"

@@ -43,8 +43,8 @@ class Led(Protocol):
     def times(self) -> ReconcileTimes: ...
 
     async def settle_history(self) -> bool:
-        """Store all changes committed so far in the history archive. Return False if that failed or
-        no history is kept."""
+        """Wait until all changes committed so far are stored in the history archive, and return
+        True. Return False if that takes too long or no history is kept."""
 
     @property
     def history(self) -> HistoryKeeper | None:

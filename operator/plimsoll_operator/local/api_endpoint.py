@@ -71,7 +71,7 @@ class ApiEndpoint:
         self._health: HttpServer | None = None
 
     async def start(self) -> None:
-        """Listen on both ports. Raises OSError if one is taken."""
+        """Listen on both ports and set `url`. Raises OSError if one of the ports is taken."""
         served, health = await self._imported
         place = self._place
         self._health = health(self._parts, lambda: True)

@@ -60,7 +60,7 @@ from plimsoll_process.waits import cancelled
 
 def show_authority(server: MemoryApiServer, key: Key, layout: DirectoryLayout) -> str:
     """Write the CA certificate that clients of the LogCluster's TLS listeners must trust to a file,
-    and return its path. Return "" if the cluster has none."""
+    and return its path. Return "", and write nothing, if the LogCluster has no such CA (yet)."""
     namespace, name = key
     shown = found(server, resources.CONFIG_MAPS, namespace, labels.listener_authority_map(name))
     if shown is None:
@@ -232,8 +232,8 @@ class LocalCluster:
             raise CannotRun(why)
 
     def _drivers(self, objects: LocalObjects, parts: Parts) -> DriverPods:
-        """Build the runtime for the pods of Spark drivers. Drivers bootstrap with all brokers that
-        exist when they start."""
+        """Build the runtime for the pods of Spark drivers. A driver bootstraps with all brokers
+        that exist when the driver starts."""
 
         def bootstrap() -> str:
             return self._bootstrap(parts, map(BrokerId, self._planned.brokers))
@@ -315,9 +315,9 @@ class LocalCluster:
         return () if led is None else led.controller.image.listeners
 
     def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
-        """Return the brokers' addresses, comma-separated, for clients that choose no listener. They
-        are those of the first inside listener that is plaintext without a login; if there is none,
-        those of the first listener."""
+        """Return the brokers' addresses, comma-separated, for clients that choose no listener:
+        those of the first inside listener that is plaintext without a login; if there is none,
+        those of the first listener; without any listener, those of the brokers' Kafka ports."""
         present, listeners = tuple(broker_ids), self._listeners(parts)
         if not listeners:
             return ",".join(self._at(self._ports(int(one)).kafka) for one in present)
@@ -356,8 +356,8 @@ class LocalCluster:
             self._failed.set_exception(error)
 
     async def _until_stop(self, work: Coroutine[Any, Any, R]) -> R | None:
-        """Return the result of `work`. If `stop` is called first, cancel `work` and return None.
-        Raises the error that a part reported to `fail`."""
+        """Return the result of `work`. If `stop` is called first, cancel `work` and return None. If
+        a part reports an error to `fail` first, cancel `work` and raise that error."""
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         working = asyncio.ensure_future(work)
         watched: set[asyncio.Future[Any]] = {stop, working, self._failed}

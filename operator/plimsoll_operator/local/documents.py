@@ -57,9 +57,9 @@ class Documents:
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
-    """Return what the resources of the files declare. `brokers`: the number on the command line,
-    which overrides the LogCluster's; None: not stated. Return a Refusal if there are several
-    LogClusters."""
+    """Return what the resources of the files declare, with a default LogCluster if they declare
+    none. `brokers`: the number on the command line, which overrides the LogCluster's; None: not
+    stated. Return a Refusal if there are several LogClusters."""
     clusters = [resource for resource in resources if isinstance(resource, LogCluster)]
     others = [with_uid(found) for found in resources if not isinstance(found, LogCluster)]
     if len(clusters) > 1:
@@ -152,8 +152,9 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
 def with_uid(
     found: Other,
 ) -> Other:
-    """Return the object with a uid. If it has none, it gets one that is the same at every start:
-    derived from its name, and for objects that run once also from their spec."""
+    """Return the object with a uid: its own, or else one that is the same at every start. That is
+    derived from the object's namespace and name, and for objects that run once also from their
+    spec."""
     if found.metadata.uid:
         return found
     words = list(found.key)
@@ -177,8 +178,9 @@ CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def secured(documents: Documents, port: int | None) -> Documents:
-    """Return the documents with what `--secure` adds: a TLS listener, enforced rights, internal
-    certificates and the User `admin`. `port`: of broker 0; None: `PORT_DEFAULT`."""
+    """Return the documents with what `--secure` adds, as far as the LogCluster does not state it: a
+    TLS listener, enforced rights, internal certificates and the User `admin`. `port`: that of the
+    listener at broker 0; None: `PORT_DEFAULT`."""
     cluster, spec = documents.cluster, documents.cluster.spec
     listener = DeclaredListener(
         name=LISTENER,

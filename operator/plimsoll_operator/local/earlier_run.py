@@ -25,8 +25,9 @@ from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 
 async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:
-    """Return the state that the directory's metadata log holds. It is empty if there is no log, or
-    if it cannot be read: the leader, which reads it again, reports that error."""
+    """Return the image at the end of the directory's metadata log, changing nothing. It is empty if
+    there is no log, or if the log cannot be read: the leader, which reads it again, reports that
+    error."""
     empty = ClusterImage(cluster_id=cluster_id)
     if not layout.metadata.exists():
         return empty

@@ -60,8 +60,8 @@ def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> st
 
 
 def pair_of(secret: Manifest, name: str) -> KeyPair | None:
-    """Return the certificate and key of the listener `name` in a broker's Secret; None if either is
-    missing."""
+    """Return the certificate and key, in PEM, of the listener `name` in a broker's Secret; None if
+    either is missing or not valid base64."""
     data = data_of(secret)
     certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
     if certificate is None or key is None:
