@@ -71,8 +71,8 @@ def refused_name(user: User, cluster: LogCluster) -> str:
 
 
 def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
-    """Divide the User's rules into those within the LogCluster's limits and the others. `labels`:
-    those of the User's namespace."""
+    """Divide the User's rules into those within the LogCluster's limits and the others; a User of
+    the LogCluster's own namespace has no limits. `labels`: those of the User's namespace."""
     if not is_tenant(user):
         return Ruling(user.acls)
     prefix, may = _prefix(user, cluster), bounds(user, cluster, labels)
@@ -100,8 +100,9 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
 
 
 def bounds(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Callable[[Acl], bool]:
-    """Return a function that tells if a rule is within the LogCluster's limits for this User. The
-    rule need not be one that the User states. `labels`: those of the User's namespace."""
+    """Return a function that returns True if a rule is within the LogCluster's limits for this
+    User, always for a User of the LogCluster's own namespace. The rule need not be one that the
+    User states. `labels`: those of the User's namespace."""
     if not is_tenant(user):
         return lambda acl: True
     prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)

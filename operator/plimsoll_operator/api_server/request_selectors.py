@@ -25,8 +25,8 @@ def _always(_: Mapping[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=1_000)
 def label_test(selector: str) -> LabelTest:
-    """Return a function that tells if an object's labels match the selector. An empty selector
-    matches all. Raises StatusError if it cannot be parsed."""
+    """Return a function that returns True if an object's labels match `selector`; with an empty
+    selector it always does. Raises StatusError if `selector` cannot be parsed."""
     tests = [_requirement(part.strip()) for part in _OUTSIDE_PARENTHESES.split(selector) if part]
     if not tests:
         return _always
@@ -57,8 +57,8 @@ def _requirement(part: str) -> LabelTest:
 
 @functools.lru_cache(maxsize=1_000)
 def field_test(selector: str, selectable: frozenset[str]) -> FieldTest:
-    """Return a function that tells if an object's body matches the field selector. Raises
-    StatusError if it cannot be parsed, or names a field that is not in `selectable`."""
+    """Return a function that returns True if an object's body matches the field selector. Raises
+    StatusError if `selector` cannot be parsed, or names a field that is not in `selectable`."""
     tests = [_field_requirement(part, selectable) for part in selector.split(",") if part]
     return lambda body: all(test(body) for test in tests)
 

@@ -286,8 +286,8 @@ class MemoryApiServer:
 
 
 def _selector_of(resource: Resource, params: Mapping[str, str]) -> Callable[[StoredObject], bool]:
-    """Return a function that tells if an object matches the label and field selectors of a
-    request."""
+    """Return a function that returns True if an object matches the label and field selectors in the
+    parameters of a request. Raises StatusError for an invalid selector."""
     labels = label_test(params.get("labelSelector", ""))
     if not params.get("fieldSelector"):
         return lambda stored: labels(stored.labels)

@@ -121,7 +121,7 @@ observation, one session timeout later (`fencing` of the core)."""
 
 class _HandOver(Exception):
     """Raised to end the term if many brokers fell silent at once, so that another operator takes
-    over and checks that."""
+    over and checks whether those brokers are silent to it too."""
 
 
 class _Regressed(Exception):
@@ -458,8 +458,9 @@ class Controller:
             await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
 
     async def _settle_claims(self, tail: MetadataTail) -> None:
-        """Check that the log holds all metadata that brokers have reported, which may wait for
-        their reports. Raise `_Regressed` if it does not, or the error that ended the term."""
+        """Check that the log holds all metadata that brokers have reported; wait for the repetition
+        of old reports first (`Claims.settle`). Raise `_Regressed` if the log lacks some, or the
+        error that ended the term meanwhile."""
         assert self._ended is not None
         settling = asyncio.ensure_future(self._claims.settle(tail))
         try:

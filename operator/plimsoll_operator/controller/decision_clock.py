@@ -17,7 +17,8 @@ DRAIN_TURNS = 5
 
 
 class Clock:
-    """Clock that starts at the wall clock's time and afterwards follows the monotonic clock."""
+    """Clock of milliseconds since 1970: it starts at the wall clock's time and then advances with
+    the monotonic clock, also while the machine is suspended."""
 
     def __init__(self) -> None:
         self._anchor_ms = wall_ms() - _monotonic_ms()

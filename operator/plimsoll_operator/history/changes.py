@@ -84,7 +84,7 @@ def why(
 
 def word_of(cause: str) -> str:
     """Return the word (a metric's label) that stands for `cause`, the text in a record. Unlike
-    `why`, it does not look at the images."""
+    `why`, it does not consider the grants, drains and moves in the images."""
     if cause.lower().startswith("isrexpand"):
         return CAUGHT_UP
     word: str = (elected_anew(cause) or cause_of_record(cause)).value

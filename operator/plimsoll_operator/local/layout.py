@@ -145,8 +145,8 @@ class DirectoryLayout:
             ) from error
 
     def remembered(self) -> Remembered | None:
-        """Return the content of `cluster.json`, or None if the directory is new. Raises
-        BadDirectory if it is not such a file."""
+        """Return the content of `cluster.json`, or None if the file does not exist, as in a new
+        directory. Raises BadDirectory if the file does not belong to a local cluster."""
         path = self.root / "cluster.json"
         if not path.exists():
             return None

@@ -155,7 +155,7 @@ def with_inside(
     context: Context, broker_id: int, secret: Manifest | None, inside: Mapping[str, bytes]
 ) -> Manifest:
     """Build a broker's Secret with the files `inside` for TLS between brokers and controller, and
-    with the other files of its present Secret (None: there is none)."""
+    with the other files of `secret`, the present one (None: the broker has no Secret)."""
     held = {} if secret is None else data_of(secret)
     data = {name: value for name, value in held.items() if name not in INSIDE_FILES}
     metadata = context.metadata(labels.broker_tls(context.name, broker_id))
