@@ -52,6 +52,8 @@ class Audit:
     compares them, and publishes progress and verdict."""
 
     def __init__(self, settings: AuditSettings, publisher: Publisher, work: Path) -> None:
+        """`work`: the existing directory for temporary files. The deadline counts from this
+        call."""
         self._settings = settings
         self._publisher = publisher
         self._results = work / "results"

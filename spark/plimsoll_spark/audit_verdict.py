@@ -59,7 +59,8 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
 
 
 def _places(kind: str, findings: AuditFindings) -> str:
-    """Return the first place of this kind as text, and the number of others."""
+    """Return the place of the first example of this kind as text, with the number of further
+    findings."""
     one = next(one for one in findings.examples if one.kind == kind)
     brokers = ", ".join(map(str, one.brokers))
     more = findings.counts[kind] - 1

@@ -138,6 +138,7 @@ class Uploads:
     """Copies files of a run's directory to the bucket whenever they are new or have changed."""
 
     def __init__(self, bucket: Bucket, directory: Path, run: str) -> None:
+        """`directory`: that of the run, with the files to copy; `run`: its name in the bucket."""
         self._bucket = bucket
         self._directory = directory
         self._run = run

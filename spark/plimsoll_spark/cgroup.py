@@ -35,6 +35,7 @@ class Limits:
 
     @property
     def memory_mb(self) -> int | None:
+        """Return the memory limit in MiB, rounded down; None without a limit."""
         return None if self.memory_bytes is None else self.memory_bytes // MEBIBYTE
 
     @property

@@ -134,6 +134,7 @@ def progress_path(job: CheckJob, span: Span) -> Path:
 
 @contextlib.contextmanager
 def a_reader(job: CheckJob) -> Iterator[Reader]:
+    """Yield a reader of the job's topic, which is closed at the end of `with`."""
     reader = Reader(
         bootstrap=job.bootstrap,
         topic=job.topic,
@@ -185,6 +186,7 @@ class ProgressFile:
             self.write(read)
 
     def write(self, read: int) -> None:
+        """Write the number of records read so far."""
         _put(self._path, str(read).encode())
 
 
@@ -329,6 +331,7 @@ def _counts(fold: Fold, sent: LedgerIndex) -> Counts:
 
 
 def unplaced_rows(sent: LedgerIndex) -> Iterator[LedgerRows]:
+    """Yield the ledger's rows without an acked offset, one row group at a time."""
     for group in sent.unplaced:
         yield ledger.read((group,))
 

@@ -1,4 +1,4 @@
-"""Waits for the executors of a run, and tells in words why they do not come.
+"""Waits for the executors of a run, and says why they do not start.
 
 Called by `run`. On Kubernetes it asks the API server first if it would admit an executor's pod (a
 dry run), and while executors are missing, why their pods do not run: the scheduler's own words, or

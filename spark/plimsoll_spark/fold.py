@@ -70,8 +70,8 @@ class Fold:
         self._seen.add(found.seen)
 
     def settle(self, starts: Mapping[int, int], unplaced: Iterable[LedgerRows]) -> None:
-        """Count what can be judged only when every range is known: acked records that were not at
-        their offsets, and gaps.
+        """Count the faults that can be judged only when every range is known: acked records that
+        were not at their offsets, and gaps.
 
         `starts`: by partition, the log start offset after the log was read; offsets below it have
         expired. `unplaced`: the ledger's records without an acked offset. One that was acked, and

@@ -45,8 +45,9 @@ class Pace:
         return max(rate for _, rate in self.steps)
 
     def after(self, records: int) -> Pace:
-        """Return the pace of what follows the first `records` records. Behind the last step, that
-        step begins again."""
+        """Return the pace after the first `records` records: the rest of the step in which these
+        end, then the later steps. If all steps together have fewer records, return the last
+        step."""
         left = float(records)
         for number, (span_s, rate) in enumerate(self.steps):
             if left < span_s * rate:

@@ -68,8 +68,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """The lowest and the highest sequence of one stream in a range. A stream is what must keep its
-    order: the records of a producer, or of one key of a producer if it is not idempotent."""
+    """The lowest and the highest sequence of one stream in a range. A stream is a set of records
+    that the log must hold in the order of their sequences: those of a producer, or of one key of a
+    producer that is not idempotent."""
 
     number: int
     lowest: int

@@ -54,8 +54,8 @@ def compare(
     partition: int, first: int, end: int, replicas: Sequence[Held], *, compacted: bool
 ) -> Compared:
     """Compare the replicas over the offsets from `first` to before `end`. `replicas`: the leader's
-    first: if each of two batches is held by as many replicas, those that differ from the leader are
-    named. `compacted`: True to judge neither missing offsets nor differing batches."""
+    first; if as many replicas hold one batch as another, the findings name the brokers that differ
+    from the leader. `compacted`: True to judge neither missing offsets nor differing batches."""
     findings = [*_unreadable(partition, replicas), *_unordered(partition, replicas)]
     findings += _short(partition, end, replicas)
     holes = {one.broker: _holes(one, first, end) for one in replicas}

@@ -130,8 +130,8 @@ class Stop(Exception):
 
 
 class ReplicaReader:
-    """Reads ranges of one replica. `own_copy`: True: from the broker's own files, leader or not;
-    False: what consumers get from the leader."""
+    """Reads ranges of one replica. `own_copy`: True to read the broker's own files, whether or not
+    it is the leader; False to read as a consumer, from the leader only."""
 
     def __init__(
         self,

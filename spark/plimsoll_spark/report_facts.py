@@ -21,7 +21,8 @@ def fault_marks(facts: Facts | None, start_ms: float) -> list[Mark]:
 
 
 def head(outcome: Outcome) -> str:
-    """Return the lines below the verdict: what was checked, with what, and where."""
+    """Return, as HTML, the line below the verdict: checks, rate of acks, brokers, topic id and
+    versions; "" if the outcome has no facts."""
     facts = outcome.facts
     if facts is None:
         return ""

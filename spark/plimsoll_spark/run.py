@@ -187,7 +187,8 @@ class Run:
         return self._publish_verdict(verdict, findings)
 
     def _publish_partly(self, client: TopicClient) -> Outcome:
-        """Publish what the checks found until their time was up."""
+        """Publish the verdict on the part that the checks had examined when their time was up;
+        Inconclusive if there is none. Return the outcome."""
         examined = self._examination
         findings = None if examined is None else checks.partial_findings(examined, client)
         if findings is None:
@@ -327,7 +328,8 @@ class Run:
         self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
     ) -> T:
         """Run `job` in a thread, calling `tell` every `PROGRESS_EVERY_S`, and return its result. If
-        it is not done at `until_s` (seconds since 1970), cancel Spark's jobs and raise `TimeUp`."""
+        `job` has not returned at `until_s` (seconds since 1970), cancel Spark's jobs and raise
+        `TimeUp`."""
         with ThreadPoolExecutor(max_workers=1) as worker:
             future: Future[T] = worker.submit(job)
             while not future.done():

@@ -197,8 +197,8 @@ Keep = Literal["Always", "OnViolation", "Never"]
 
 
 class Evidence(_Camel, frozen=True):
-    """Where the evidence of a run lies, and whether it stays after the run's end. With neither `s3`
-    nor `directory` nothing is kept."""
+    """Where the evidence of a run lies, and whether it stays after the run's end. Exactly one of
+    `s3` and `directory` is set (`check`)."""
 
     directory: str | None = None
     """The directory of all runs, on a volume; each run has one of its own in it."""

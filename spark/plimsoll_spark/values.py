@@ -14,7 +14,7 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Counts(_Camel, frozen=True):
-    """Numbers of records by what became of them, and of gaps in the offsets."""
+    """Numbers of records by outcome, and of gaps in the offsets."""
 
     sent: int = 0
     acked: int = 0
@@ -116,8 +116,8 @@ class PartitionPace(_Camel, frozen=True):
 
 
 class FaultMark(_Camel, frozen=True):
-    """A fault of the run's drill. `at_ms`: in milliseconds since 1970; `result`: Injected, or
-    another; `message`: what was done, or why not."""
+    """A fault of the run's drill. `at_ms`: when it was noted, in milliseconds since 1970; `result`:
+    Begun, Injected, Refused or Unknown; `message`: a sentence about the result."""
 
     fault: str
     at_ms: float
@@ -149,8 +149,8 @@ class RateStep(_Camel, frozen=True):
 
 
 class Capacity(_Camel, frozen=True):
-    """The highest rate that held, 0 if none did. `bound`: what keeps it from being higher: the Log,
-    the Driver, or the Range that was to be searched."""
+    """The highest rate that held, in records per second, 0 if none did. `bound`: the reason why no
+    higher rate is known to hold: the Log, the Driver, or the Range that was to be searched."""
 
     records_per_second: int
     p99_milliseconds: float | None

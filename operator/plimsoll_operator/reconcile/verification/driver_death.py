@@ -1,4 +1,4 @@
-"""Tells why a driver ended without a verdict, by its Job's pods. Pure but for `pods_of_job`."""
+"""Finds out why a driver ended without a verdict, by its Job's pods. Pure but for `pods_of_job`."""
 
 from __future__ import annotations
 

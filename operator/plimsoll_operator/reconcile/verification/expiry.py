@@ -18,8 +18,8 @@ LOOK_MS_MIN, LOOK_MS_MAX = 1_000, 600_000
 
 async def expire(term: Term, result: PassResult, verification: Verification) -> None:
     """Delete the ended Verification if its `ttlAfterFinished` is over by the API server's clock,
-    else queue the next look. Do nothing if its spec states none, or if it is gone already. Raise
-    Retry if the API server fails."""
+    else queue the Verification for another check. Do nothing if its spec states none, or if it is
+    gone already. Raise Retry if the API server fails."""
     ttl = verification.spec.ttl_after_finished
     if ttl is None:
         return

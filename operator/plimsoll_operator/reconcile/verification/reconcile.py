@@ -70,7 +70,8 @@ from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
 LOOK_MS_MIN = 100
-"""Shortest time to the next look, in milliseconds, if a fault of a drill is due."""
+"""Shortest time in milliseconds until the next pass over a Verification while a drill has faults
+left."""
 ONCE_COMPACTED_MAX = 1_000
 FORBIDDEN = 403
 RPC_SECRET_BYTES = 32
@@ -141,8 +142,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
-    """Take the right to make pods from the account of a driver that has ended; do nothing if it had
-    no executors. Raise Retry if the API server fails."""
+    """Remove the right to make pods from the Role of a driver that has ended; do nothing if the
+    driver had no executors. Raise Retry if the API server fails."""
     if not driver.executors:
         return
     try:

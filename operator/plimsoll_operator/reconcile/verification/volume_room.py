@@ -18,7 +18,7 @@ from plimsoll_operator.status.cluster_counts import partitions_of
 
 RECORD_BYTES_DEFAULT = 1024
 RECORD_OVERHEAD_BYTES = 16
-"""What a record takes beside its value: key, offset, time, lengths, and its part of the batch."""
+"""Bytes of a record beside its value: key, offset, time, lengths, and its part of the batch."""
 
 
 def why_no_room(

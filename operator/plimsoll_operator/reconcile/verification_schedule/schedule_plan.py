@@ -42,6 +42,7 @@ class Started:
 
     @property
     def active(self) -> bool:
+        """Return True if the Verification has neither ended nor is being deleted."""
         return self.ended_ms is None and not self.going
 
 
