@@ -79,14 +79,14 @@ could be an arena for each thread."""
 
 
 def tune_malloc() -> None:
-    """Set up glibc's malloc so that a large block returns to the kernel when it is freed, and small
-    ones do not.
+    """Set up glibc's malloc so that a block of LARGE_BLOCK bytes or more returns to the kernel when
+    it is freed, and smaller ones stay with the process. Do nothing if the C library has no
+    `mallopt`.
 
     By default malloc comes to keep blocks of up to 32 MiB in the heap. A long-lived block behind a
     freed one pins it there, so memory that the budgets count as free would stay with the process.
     With the first setting alone, malloc returns and requests the 128 KiB at the heap's end again
-    and again, which costs a page fault for each 4 KiB that a producer writes.
-    """
+    and again, which costs a page fault for each 4 KiB that a producer writes."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
@@ -95,8 +95,9 @@ def tune_malloc() -> None:
 
 
 def _within_its_container(config: BrokerConfig) -> BrokerConfig:
-    """Return the config with the process's limits of descriptors and memory filled in. Before that,
-    raise the soft limit of descriptors to the hard limit."""
+    """Raise the process's soft limit of file descriptors to the hard limit. Return the config with
+    the memory limit in bytes and the number of descriptors filled in, where the file does not state
+    them; None for a limit that does not exist."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     return msgspec.structs.replace(

@@ -51,8 +51,9 @@ async def in_slices(
     items: Iterable[T], between: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[T]:
     """Yield each item, and let other tasks run after every SLICE_S seconds or AT_ONCE items. The
-    caller must check its conditions anew for each item. `between`: waits for the time of the next
-    slice; None if that may begin in the next turn of the event loop."""
+    caller must check its conditions anew for each item. `between`: awaited before each further
+    slice, for example until the principal's turn; None if a slice may begin in the next turn of the
+    event loop."""
     until_s = time.monotonic() + SLICE_S
     for number, item in enumerate(items, 1):
         yield item

@@ -40,8 +40,9 @@ class WallClock:
         self._believed = True
 
     def now_ms(self) -> int | None:
-        """Return the wall clock in ms since 1970. Return None while the wall clock is not trusted:
-        it differs by more than STEP_MS_MAX from the time expected by the monotonic clock."""
+        """Return the wall clock in ms since 1970, or None while it is not trusted: it differs by
+        more than STEP_MS_MAX from the time expected by the monotonic clock. Log each change between
+        trusted and not trusted."""
         wall_ms = _wall_ms()
         stepped_ms = wall_ms - self._monotonic_ms() - self._began_ms
         believed = abs(stepped_ms) <= STEP_MS_MAX

@@ -42,17 +42,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `listen`, `replication`, `metrics`, `health`: the addresses to listen on, for clients,
     followers, Prometheus and the kubelet. A host of 0.0.0.0, :: or "" stands for every address of
-    both families. If `health` is None, the `metrics` address serves the kubelet, too. `advertised`:
-    the address that clients are told; None for `listen`. `controllers`: "host:port" of each; a DNS
-    name stands for all its addresses.
+    both families. Without `metrics` there is no metrics endpoint. If `health` is None, the
+    `metrics` address serves the kubelet, too. `advertised`: the address that clients are told; None
+    for `listen`. `controllers`: "host:port" of each; a DNS name stands for all its addresses.
 
     `revision`: the hash of the pod template that this broker runs with. `on_controller_loss`:
     StopServing if leaders refuse reads and acks=0/1 once another broker may lead without their
-    knowledge. `certificates`: a directory with a certificate and a key for each TLS listener.
-    `port_shift`: a number added to the ports of declared listeners, for brokers that share a
-    machine. `memory_limit_bytes`, `open_files_max`: the memory in bytes and the number of
-    descriptors that the process may use; `__main__` fills them in.
-    """
+    knowledge. `certificates`: a directory with a certificate and a key for each TLS listener; None
+    if no TLS listener can be opened. `port_shift`: a number added to the ports of declared
+    listeners, for brokers that share a machine. `memory_limit_bytes`, `open_files_max`: the memory
+    in bytes and the number of descriptors that the process may use; `__main__` fills them in, with
+    None for a limit that is unknown or does not exist. `configs`: Kafka's broker configs by
+    name."""
 
     cluster_id: UUID
     broker_id: int | None = None
@@ -80,13 +81,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def reachable(self) -> Address:
-        """The address that clients and peers are told."""
+        """The advertised address: its host and port make the client endpoint, and its host the
+        replication endpoint, that this broker registers."""
         assert self.advertised is not None, "checked when it was read"
         return self.advertised
 
     @property
     def kafka_configs(self) -> dict[str, str]:
-        """The configs with Kafka's names, and values as Kafka writes them."""
+        """The entries of `configs`, with each value as Kafka writes it in text."""
         return {key: _kafka_text(value) for key, value in self.configs.items()}
 
 
@@ -98,7 +100,8 @@ def _kafka_text(value: str | int | bool) -> str:
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
     """Return the configuration in a JSON or YAML file, with the overrides of the environment. Raise
-    BadConfig."""
+    BadConfig if the file cannot be read, has an unknown or ill-typed key, or states an invalid
+    value."""
     try:
         raw = path.read_bytes()
     except OSError as error:

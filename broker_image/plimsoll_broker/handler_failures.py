@@ -36,8 +36,8 @@ class HandlerFailures:
         self._said: dict[str, float] = {}
 
     def met(self, api_key: int, error: BaseException) -> None:
-        """Count a request of this API that met a bug. Log the error with its traceback, at most
-        once a second."""
+        """Count a request of this API that met a bug. Report the error with its traceback to the
+        event loop's exception handler, for each API at most once in TRACEBACK_EVERY_S seconds."""
         api = ApiKey(api_key).name if api_key in SERVED else str(api_key)
         self.counts[api] += 1
         loop = asyncio.get_running_loop()

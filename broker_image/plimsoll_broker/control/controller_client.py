@@ -92,7 +92,8 @@ class ControlConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close_when_idle(self, why: str) -> None:
-        """Close the connection once its pending requests are answered."""
+        """Close the connection once its pending requests are answered; at once if there are none.
+        `why`: the message of the ConnectionError that later requests get."""
         self._leaving = why
         if not self._waiting:
             self.close(why)
@@ -104,17 +105,21 @@ class ControlConnection(asyncio.Protocol):
                 future.set_exception(ConnectionError(why))
 
     async def command(self, command: control.Command, timeout_ms: int) -> control.CommandReply:
-        """Send a command and return the reply. Raises ConnectionError if the connection is lost,
-        and TimeoutError if there is no reply within `timeout_ms`."""
+        """Send a command and return the reply. Raises TimeoutError if there is none within
+        `timeout_ms`, and ConnectionError if the connection is lost or IN_FLIGHT_MAX requests are
+        pending."""
         return control.decode_command_reply(await self._call(command, timeout_ms))
 
     async def fetch_metadata(self, fetch: FetchMetadata, timeout_ms: int) -> control.MetadataReply:
-        """Request metadata records and return the reply. Raises ConnectionError if the connection
-        is lost, and TimeoutError if there is no reply within `timeout_ms`."""
+        """Request metadata records and return the reply. Raises TimeoutError if there is none
+        within `timeout_ms`, and ConnectionError if the connection is lost or IN_FLIGHT_MAX requests
+        are pending."""
         return control.decode_metadata_reply(await self._call(fetch, timeout_ms))
 
     async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
-        """Send a request and return the reply's frame. Raise ConnectionError or TimeoutError."""
+        """Send a request and return the reply's frame. Raise TimeoutError if there is none within
+        `timeout_ms`, and ConnectionError if the connection is closed or lost, or if IN_FLIGHT_MAX
+        requests are pending."""
         if self.closed or len(self._waiting) >= IN_FLIGHT_MAX:
             raise ConnectionError(
                 "the connection to the controller is closed"
@@ -139,8 +144,9 @@ class ControlConnection(asyncio.Protocol):
 async def connect(
     host: str, port: int, client_id: str, timeout_ms: int, inside: InsidePeers
 ) -> ControlConnection:
-    """Connect to a controller. `inside` sets up TLS. Raises OSError if the connection fails, and
-    TimeoutError if it takes longer than `timeout_ms`."""
+    """Return a new connection to a controller. `inside` sets up TLS as the cluster's mode requires,
+    and checks the controller's identity. Raises OSError if the connection fails, and TimeoutError
+    if it takes longer than `timeout_ms`."""
     async with asyncio.timeout(timeout_ms / 1000):
         connection, link = await inside.controller(
             lambda: ControlConnection(client_id), PeerAddress(host, port)
@@ -164,18 +170,19 @@ class RumouredController:
         self._next_look_ms = 0
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """Record that a peer follows a controller of this epoch.
+        """Record the epoch of a controller that a peer names; a lower epoch than one recorded
+        before changes nothing.
 
         The report only causes a search with the next heartbeat. Only a controller itself can prove
         its epoch; otherwise one made-up number would leave this broker, and its peers, without any
-        controller.
-        """
+        controller."""
         self._epoch = max(self._epoch, epoch)
 
     def is_due(self, highest_epoch: ControllerEpoch) -> bool:
-        """Return True if the broker should look for the reported controller now, and forget the
-        report. `highest_epoch`: the highest epoch of controllers that have answered; lower reports
-        are ignored. Searches are rare, so that made-up epochs do not keep the broker busy."""
+        """If the broker should search now for the controller that a peer reported, forget the
+        report and return True. Return False if no report is above `highest_epoch`, the highest
+        epoch of controllers that have answered, or if the last search began less than RUMOUR_MS
+        ago: made-up epochs must not keep the broker busy."""
         if self._epoch <= highest_epoch or monotonic_ms() < self._next_look_ms:
             return False
         self._next_look_ms = monotonic_ms() + RUMOUR_MS
@@ -267,15 +274,16 @@ class ControllerClient:
         return self._address
 
     async def wait_address(self) -> ControllerAddress:
-        """Return the controller's address; wait until one is known."""
+        """Wait until the active controller's address is known, without a time limit, and return
+        it."""
         while self._address is None:
             self._changed.clear()
             await self._changed.wait()
         return self._address
 
     def believes(self, epoch: ControllerEpoch) -> bool:
-        """Return False if a controller of a higher epoch has been seen. Otherwise remember this
-        epoch as the highest and return True."""
+        """Record a controller's epoch as the highest and return True, unless a controller of a
+        higher epoch has been seen: then change nothing and return False."""
         if epoch < self.highest_epoch:
             return False
         self.highest_epoch = epoch
@@ -284,13 +292,13 @@ class ControllerClient:
     async def command(
         self, request: BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
     ) -> Answer:
-        """Send a request to the active controller and return its answer, which is committed. Raises
-        NoController at the deadline.
+        """Send a request to the active controller, and again after each failure, and return its
+        answer, which is committed. Raises NoController after `timeout_ms`; after `cut_off`, too,
+        unless the request is for producer ids.
 
         `once`: never send again after the request may have been received (for clients' admin
         requests, which are not idempotent). Then NoController is also raised if the connection is
-        lost.
-        """
+        lost."""
         backoffs = _backoffs()
         if self._cut_off and not isinstance(request, AllocateProducerIds):
             # Wait as long as without an answer, so that a caller that retries does not spin.
@@ -310,8 +318,10 @@ class ControllerClient:
     async def _attempt(
         self, connection: ControlConnection, request: BrokerRequest, *, once: bool
     ) -> control.CommandReply | None:
-        """Send a request once and return the reply. Return None if the connection was lost or the
-        peer is not the controller, so that the caller looks for the controller and asks again."""
+        """Send a request once and return the reply. If the connection is lost, the reply does not
+        come or is malformed, or the peer is not the active controller, close the connection and
+        return None, so that the caller searches for the controller and asks again; with `once`,
+        raise NoController in place of None unless the peer has refused as not the controller."""
         try:
             reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
         except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
@@ -328,8 +338,9 @@ class ControllerClient:
         return reply
 
     async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
-        """Send a heartbeat once. Return None if no controller answered in time; the caller decides
-        by its own clock what follows."""
+        """Send a heartbeat once to the active controller and return the result. Return None if no
+        controller answered within `timeout_ms`. If the controller is silent or unconfirmed, or a
+        peer has reported a newer one, also search the other addresses before returning."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._connected()
@@ -357,17 +368,20 @@ class ControllerClient:
         )
 
     def give_up(self, why: str) -> None:
-        """Close the connection to the present controller; the next request looks for one."""
+        """Close the connection to the present controller, if there is one, and forget its address;
+        the next request searches for a controller. `why`: the message of the ConnectionError that
+        pending requests get."""
         if self._connection is not None:
             self._leave(self._connection, why)
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """Record that a peer follows a controller of this epoch (`RumouredController`)."""
+        """Record a controller epoch that a peer has reported (`RumouredController.heard_of`)."""
         self._rumour.heard_of(epoch)
 
     def cut_off(self, why: str) -> None:
-        """Send no more commands that depend on partitions. Called when the broker can no longer
-        apply metadata: its proposals would be outdated. Heartbeats go on."""
+        """From now on have `command` fail after its timeout with NoController and this message,
+        except for requests of producer ids. Called when the broker can no longer apply metadata, so
+        that its proposals would be outdated. Heartbeats are still sent."""
         self._cut_off = why
 
     def close(self) -> None:
@@ -388,8 +402,8 @@ class ControllerClient:
         )
 
     def _accepts(self, reply: control.CommandReply) -> bool:
-        """Return True if the reply is from a controller of the highest epoch seen. Note a higher
-        epoch."""
+        """If the reply is from the active controller, record its epoch as the highest and return
+        True. Return False if its sender is not the controller or a higher epoch was seen."""
         answer = reply.answer
         if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
             return False
@@ -412,8 +426,9 @@ class ControllerClient:
     _avoid: ControllerAddress | None = None
 
     async def _connected(self) -> ControlConnection:
-        """Return the present connection, or a new one. Without a connection, try all controller
-        addresses again and again; the caller bounds the time."""
+        """Return the present connection, or a new one if there is none or it is closed. Then try
+        all controller addresses, with growing pauses and without a time limit, which the caller
+        sets. Also begin to replace an outdated connection (`_renew`)."""
         async with self._connecting:
             backoffs = _backoffs()
             while (present := self._connection) is None or present.closed:
@@ -428,8 +443,8 @@ class ControllerClient:
 
     def _renew(self, present: ControlConnection) -> None:
         """Begin to replace the connection if it is outdated: its certificate was renewed, or it is
-        in plaintext although TLS is available. Requests use the old connection until the new one is
-        ready."""
+        in plaintext although TLS is available. Do nothing while a replacement is in progress, or
+        for RENEW_S after one failed. Requests use the old connection until the new one is ready."""
         renewal, loop = self._renewal, asyncio.get_running_loop()
         if renewal is not None and renewal.done():
             self._renewal = None
@@ -441,8 +456,10 @@ class ControllerClient:
             self._renewal = asyncio.ensure_future(self._make_anew(present, address))
 
     async def _make_anew(self, present: ControlConnection, address: ControllerAddress) -> None:
-        """Connect to the same address and use the new connection. The old one is closed once its
-        pending requests are answered."""
+        """Open a second connection to `address`, and use it in place of `present`, which is closed
+        once its pending requests are answered. If it cannot be opened, keep `present` and permit
+        the next attempt after RENEW_S. If `present` is no longer in use, close the new
+        connection."""
         connection = await self._try(address)
         if connection is None:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
@@ -453,7 +470,9 @@ class ControllerClient:
             connection.close("the active controller is at another address")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
-        """Use this connection from now on, and close the previous one."""
+        """Use this connection from now on, and close the previous one, if any: its pending requests
+        fail. Wake callers of `wait_address`, and have the metadata stream change to this
+        address."""
         before, self._connection = self._connection, connection
         if before is not None:
             before.close(
@@ -465,15 +484,17 @@ class ControllerClient:
             self.moved()
 
     async def _try(self, address: ControllerAddress) -> ControlConnection | None:
-        """Return a connection to this address, or None if it cannot be reached."""
+        """Return a new connection to this address, or None if it fails or takes longer than
+        CONNECT_MS_MAX."""
         try:
             return await connect(*address, self.peers.client_id, CONNECT_MS_MAX, self.inside)
         except (OSError, TimeoutError):
             return None
 
     async def _candidates(self) -> list[ControllerAddress]:
-        """Return all addresses that the controllers' names resolve to. The address of the
-        connection that was closed last comes last."""
+        """Return the distinct addresses that the controllers' names resolve to, at most
+        ADDRESSES_MAX; a name that cannot be resolved has none. The address of the connection that
+        was closed last comes last."""
         loop = asyncio.get_running_loop()
         found: list[ControllerAddress] = []
         for name in self.peers.controllers:
@@ -485,13 +506,13 @@ class ControllerClient:
         return sorted(unique, key=lambda address: address == self._avoid)
 
     async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
-        """Look for the controller at other addresses: the present one is silent or unconfirmed, or
-        a peer has reported a newer one.
+        """Send the heartbeat to the other controller addresses for up to LOOK_MS_MAX, and change to
+        a newer controller if one answers. Called if the present controller is unconfirmed, or a
+        peer has reported a newer one, or, with `silent`, if it does not answer.
 
         After a silence the present address is asked too: only the connection may be broken, and a
         session must not end while it waits for a retransmission. All are asked at once, in a
-        bounded time, so that dead addresses do not use up the session.
-        """
+        bounded time, so that dead addresses do not use up the session."""
         present = self._address
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_MS_MAX / 1000):
@@ -507,7 +528,8 @@ class ControllerClient:
         present: ControllerAddress | None,
     ) -> None:
         """Send the heartbeat to all these addresses, and change to the first one that answers as a
-        confirmed controller, if it has a higher epoch or is the present address."""
+        confirmed controller, if it has a higher epoch or is `present`. Close the other connections.
+        If none is suitable, keep the present connection."""
         asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
         taken: ControlConnection | None = None
         try:

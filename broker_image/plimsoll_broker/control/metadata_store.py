@@ -46,7 +46,9 @@ class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One stored batch of metadata records. `sha256`: the checksum of `records`."""
+    """One stored batch of metadata records. `sha256`: the checksum of `records`, the JSON of
+    `record_count` records from `base_offset` on. `nonce`, `controller_epoch`: those of the
+    batch."""
 
     base_offset: MetadataOffset
     controller_epoch: ControllerEpoch
@@ -81,8 +83,9 @@ class StoredMetadata:
 
 
 def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata:
-    """Return the metadata after one more batch is applied to `replica`. Raises MetadataTooNew if
-    the batch has a record that this release does not know."""
+    """Return the metadata after the batch, which must begin at the next offset, is applied to
+    `replica`, which stays unchanged. Raises MetadataTooNew if the batch has a record that this
+    release does not know."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
         records = read_records(batch.records_json)
@@ -107,9 +110,10 @@ class MetadataCopy:
         self._snapshot_bytes = 0
 
     def load(self, cluster_id: UUID) -> StoredMetadata:
-        """Return the stored metadata up to the first entry that is incomplete or fails its
-        checksum, and remove what follows from the file. If nothing is stored, return an empty
-        image. Raises StorageError."""
+        """Return the stored metadata: the newest valid snapshot, and the batches after it up to the
+        first one that is incomplete, fails its checksum or leaves a gap; cut the file of batches
+        there. If nothing is stored, return an empty image. Raises StorageError, and MetadataTooNew
+        if a batch has a record that this release does not know."""
         disk = self._disk
         disk.make_directory(self._directory)
         disk.sync_directory(self._directory.parent)
@@ -242,8 +246,8 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
 
 
 def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:
-    """Yield the stored batches, each with the byte position after it. Stop at the first one that is
-    torn or fails its checksum."""
+    """Yield the stored batches, each with the byte position after it. Stop before the first one
+    that is incomplete or fails its checksum."""
     end = 0
     for raw in stored.splitlines(keepends=True):
         end += len(raw)

@@ -84,12 +84,13 @@ class MetadataStream:
 
     @property
     def copied_offset(self) -> MetadataOffset | None:
-        """The metadata offset up to which the local copy is written. None if the copy cannot be
-        written."""
+        """The metadata offset after the last record in the local copy. None while the copy lacks
+        records because the disk failed."""
         return None if self._copy_is_behind else self.image.next_offset
 
     def subscribe(self, callback: Callback) -> None:
-        """Have `callback` called with the old and the new image after each change."""
+        """Have `callback` called with the old and the new cluster image after each applied update,
+        after the earlier subscribers."""
         self._callbacks.append(callback)
 
     async def wait_applied(self, offset: MetadataOffset) -> None:
@@ -99,8 +100,9 @@ class MetadataStream:
             await self._grown.wait()
 
     async def run(self) -> None:
-        """Fetch and apply records until cancelled. Raises only errors that the broker cannot
-        continue with."""
+        """Fetch and apply records until cancelled, and reconnect after errors of the connection or
+        the controller. Once a record is of an unknown release (`unknown`), only wait. Raises only
+        errors that the broker cannot continue with."""
         delay_ms = RETRY_MS
         while not self.unknown:
             address = await self._client.wait_address()
@@ -126,8 +128,9 @@ class MetadataStream:
         await asyncio.Event().wait()
 
     async def _follow(self, connection: ControlConnection, address: ControllerAddress) -> None:
-        """Fetch and apply metadata over this connection, as long as the client uses this
-        controller. Raise ConnectionError if the controller refuses or is outdated."""
+        """Fetch and apply metadata over this connection until the client changes to another
+        controller or `unknown` is set. Raise ConnectionError if the controller refuses or is
+        outdated, or if the connection has to be replaced."""
         while self._client.address in (address, None) and not self.unknown:
             fetch = FetchMetadata(
                 cluster_id=self._client.peers.cluster_id,
@@ -151,8 +154,9 @@ class MetadataStream:
                 await self._apply(reply.update)
 
     async def _apply(self, update: MetadataUpdate) -> None:
-        """Store and apply an update, and call the subscribers once. Stop for good at a record that
-        this release does not know; what precedes it is applied."""
+        """Store and apply an update, and call each subscriber once. At a record that this release
+        does not know, apply the batches before it and stop applying metadata for good. Do nothing
+        for an empty update. Raise ConnectionError if the update leaves a gap."""
         old = self.image
         known: list[MetadataBatchCopy] = []
         try:
@@ -196,9 +200,11 @@ class MetadataStream:
         self._client.cut_off(why)
 
     async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> bool:
-        """Store an update in the local copy, before the update is applied. Sync a change of the
-        certificate mode to the disk, since a broker that no longer requires certificates must know
-        that after a crash. Return True if this call has stored the whole image as a snapshot."""
+        """Store an update in the local copy, before it is applied: append batches, but not a
+        snapshot, which the caller stores later. If the certificate mode changes, write the update
+        to the disk at once, since a broker that no longer requires certificates must know that
+        after a crash. Return True if this call has stored the whole image as a snapshot. A disk
+        error only marks the copy as behind."""
         durable = replica.image.inside.mode is not self.image.inside.mode
         if update.snapshot is None:
             self._append(update.batches)
@@ -214,8 +220,8 @@ class MetadataStream:
         return False
 
     def _append(self, batches: Iterable[MetadataBatchCopy]) -> None:
-        """Append the batches to the local copy. If the disk fails, mark the copy as behind: the
-        broker itself does not depend on it."""
+        """Append the batches to the local copy, without a sync. If the disk fails, mark the copy as
+        behind; while it is, append nothing. The broker itself does not depend on the copy."""
         if self._copy_is_behind:
             return
         try:
@@ -225,8 +231,9 @@ class MetadataStream:
             self._fell_behind(error)
 
     async def _keep_all(self, replica: StoredMetadata) -> None:
-        """Replace the local copy by a snapshot of this image, in a thread. Nothing else writes to
-        the local copy meanwhile."""
+        """Replace the local copy by a snapshot of this image, in a thread; the copy then counts as
+        complete. If the disk fails, mark it as behind. Nothing else writes to the local copy
+        meanwhile."""
         try:
             await in_thread(partial(self._copy.write_snapshot, replica))
             self._copy_is_behind = False
@@ -234,7 +241,8 @@ class MetadataStream:
             self._fell_behind(error)
 
     def _fell_behind(self, error: StorageError) -> None:
-        """Note that the local copy cannot be written; a snapshot replaces it later."""
+        """Mark the local copy as behind, since the disk failed, and log the first such error. The
+        next update replaces the copy by a snapshot."""
         if not self._copy_is_behind:
             logger.warning(
                 "cannot write the local copy of the metadata, retrying; the broker goes on "
@@ -244,7 +252,8 @@ class MetadataStream:
         self._copy_is_behind = True
 
     def _from_snapshot(self, update: MetadataUpdate) -> StoredMetadata:
-        """Return the metadata in the update's snapshot."""
+        """Return the metadata in the update's compressed snapshot. Raise ConnectionError if it is
+        unreadable, has another end offset than stated, or ends before the applied metadata."""
         assert update.snapshot is not None
         decompressor = zlib.decompressobj()
         try:

@@ -22,8 +22,9 @@ they take a few milliseconds."""
 
 
 class Asker:
-    """Receives the answer to one operation of a group shard, and hands it to the request handler
-    that asked. It keeps the first answer."""
+    """Receives the answer to one operation of a group shard, and passes it to the request handler
+    that asked. Later answers than the first are dropped. `answer_value`: the answer; None until
+    there is one."""
 
     __slots__ = ("_future", "answer_value")
 
@@ -60,7 +61,8 @@ class ShardOfReply(Protocol):
 
     def may_tell(self) -> bool:
         """Return True if replies may reveal the shard's state now: this broker leads the shard's
-        partition and holds the leader lease."""
+        partition and holds the leader lease. Otherwise return False; the client then gets
+        NOT_COORDINATOR."""
 
 
 class WaitingReplies:
@@ -90,8 +92,9 @@ class WaitingReplies:
         self._written = written
 
     def answer(self, code: int) -> None:
-        """Send the replies. `code`: the replica's error code, NONE if the records are committed.
-        With an error the askers get the coordinator's error code instead of their replies."""
+        """Send the replies, ANSWERED_AT_ONCE in a turn of the event loop, then call `then`, if any,
+        with the error code. `code`: the replica's error code, NONE if the records are committed.
+        With an error all askers get the coordinator's error code in place of their replies."""
         heard = told(Code(code))
         self._leave(heard, 0)
         if self._then is not None:

@@ -61,14 +61,14 @@ class InternalTopics:
         self._said = ""
 
     def want(self, name: str) -> None:
-        """Have the task ask the controller to create the topic. Callers at the same time share one
-        request."""
+        """Queue a request to the controller to create the topic, which `run` sends; return at once.
+        A topic that is queued already is requested once."""
         self._wanted[name] = None
         self._kick.set()
 
     async def run(self) -> None:
-        """Send the requests for wanted topics to the controller, until cancelled. After a refusal
-        wait AGAIN_S."""
+        """Send the queued requests for topics to the controller, one after another, until
+        cancelled. After a refusal pause for AGAIN_S."""
         while True:
             await self._kick.wait()
             self._kick.clear()
@@ -99,8 +99,8 @@ waits for that to delete offsets of deleted topics."""
 
 class Coordinators:
     """The group coordinators of one broker: a `GroupShard` for each partition of
-    `__consumer_offsets` that it leads. Implements `PartitionWatcher`. `topics` creates the topic
-    when it is missing."""
+    `__consumer_offsets` that it leads. Implements `PartitionWatcher`. `topics` has that topic
+    created when it is missing. `memory`: the memory budget of all groups; None for the default."""
 
     def __init__(
         self,
@@ -131,8 +131,9 @@ class Coordinators:
     # --- leadership -----------------------------------------------------------------------------
 
     def stepped(self, hosted: Hosted) -> None:
-        """Make or drop the partition's shard if this broker has begun or ceased to lead it. Ignore
-        partitions of other topics."""
+        """Create a shard, to be loaded by the task, if this broker has begun to lead the partition,
+        and drop the shard of an earlier leader epoch. Ignore partitions of other topics than
+        `__consumer_offsets`."""
         if hosted.name != GROUP_OFFSETS:
             return
         shard, leader = self._shards.get(hosted.key), hosted.replica.leader
@@ -152,8 +153,8 @@ class Coordinators:
             self._kick.set()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new metadata image. If a topic was deleted, have all shards look for committed
-        offsets of deleted topics."""
+        """If the new metadata image lacks a topic of the old one, have the task check all shards
+        for committed offsets of deleted topics, and delete these."""
         if old.topics is new.topics:
             return
         if any(topic_id not in new.topics for topic_id in old.topics):
@@ -162,7 +163,7 @@ class Coordinators:
             self._kick.set()
 
     def close(self) -> None:
-        """Drop all shards. Waiting requests get NOT_COORDINATOR."""
+        """Drop all shards, and create none from now on. Waiting requests get NOT_COORDINATOR."""
         self._closed = True
         for shard in self._shards.values():
             self._drop(shard)
@@ -170,7 +171,8 @@ class Coordinators:
         self._to_load.clear()
 
     def _drop(self, shard: GroupShard) -> None:
-        """Drop the shard and keep its count of rebalances."""
+        """Drop the shard, and add its number of rebalances to `stats`, so that the metric does not
+        decrease."""
         shard.drop()
         self.stats.rebalances_ended += shard.soft.rebalances
 
@@ -204,9 +206,9 @@ class Coordinators:
         return PartitionKey(topic_id, partition_of(group_id, partitions)) if partitions else None
 
     def ask(self, group_id: str, op: Operation) -> Asker:
-        """Have the group's shard decide the operation. Return the asker, which gets the answer now
-        or later. If no shard here coordinates the group, the asker already has an error as its
-        answer."""
+        """Pass the operation to the group's shard, which decides it now or, while it loads, later.
+        Return the asker, which gets the answer. If the group id is invalid or no shard here
+        coordinates the group, the asker already has an error as its answer."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             return shard.ask(op)
@@ -216,8 +218,9 @@ class Coordinators:
 
     def list_groups(self, op: ListGroups) -> Iterator[Asker]:
         """Yield askers for lists of groups, each for up to GROUPS_AT_ONCE groups of one shard. Each
-        is decided when the caller takes it, so that other tasks can run in between. For a shard in
-        loading there is one asker, which is answered for all of its groups once it is loaded."""
+        is decided when the iterator is advanced to it, so that other tasks can run in between. For
+        a shard in loading there is one asker, which is answered for all of its groups once it is
+        loaded; a failed shard has none."""
         for shard in list(self._shards.values()):
             if shard.phase is ShardPhase.ACTIVE:
                 names = shard.state.names()
@@ -229,15 +232,17 @@ class Coordinators:
                 yield shard.ask(op)
 
     def order(self, group_id: str, op: Operation) -> None:
-        """Have the group's shard decide an operation that needs no answer. Do nothing if no shard
-        here coordinates the group."""
+        """Pass an operation that needs no answer to the group's shard, which decides it now or once
+        it is loaded. Do nothing if the group id is invalid or no shard here coordinates the
+        group."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             shard.order(op)
 
     def _shard(self, group_id: str) -> GroupShard | RefusedAsWhole:
-        """Return the shard that coordinates the group, or the refusal if there is none here or the
-        group id is invalid."""
+        """Return the shard that coordinates the group. Return a refusal if the group id is invalid,
+        `__consumer_offsets` does not exist (COORDINATOR_NOT_AVAILABLE), or this broker does not
+        lead the group's partition (NOT_COORDINATOR)."""
         refusal = check_group_id(group_id)
         if refusal is not None:
             return refusal
@@ -256,7 +261,8 @@ class Coordinators:
         yield "group measures", self.measures.run()
 
     async def _run(self) -> None:
-        """Load new shards, remove offsets of deleted topics and load groups again. Runs until
+        """Load new shards one after another; remove offsets of deleted topics from shards with
+        fresh metadata; load groups again that were unloaded for lack of memory. Run until
         cancelled."""
         while True:
             waiting = any(s.sweep_due or s.holds_back for s in self._active())
@@ -278,7 +284,8 @@ class Coordinators:
             await self._look_at_unloaded()
 
     def look_at_unloaded(self) -> None:
-        """Have shards with unloaded groups try to load them again, since memory may be free."""
+        """Have the task try at once to load the unloaded groups of all shards again, since memory
+        may be free."""
         for shard in self._active():
             shard.reload_due = shard.holds_back
         self._kick.set()
@@ -309,8 +316,8 @@ class Coordinators:
         return [s for s in self._shards.values() if s.phase is ShardPhase.ACTIVE]
 
     async def _sweep(self, shard: GroupShard) -> None:
-        """Delete the shard's committed offsets of deleted topics, so that a group does not begin at
-        them in a later topic of the same name."""
+        """Order the deletion of the shard's committed offsets of topics that the metadata no longer
+        have, so that a group does not begin at them in a later topic of the same name."""
         shard.sweep_due = False
         names: Iterable[str] = tuple(shard.state.groups)
         async for group_id in in_slices(names):

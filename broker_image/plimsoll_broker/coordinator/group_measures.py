@@ -58,7 +58,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 async def lag_text(lags: Sequence[TopicLag]) -> bytes:
-    """Return the lag of these groups and topics as Prometheus text. Takes its time in slices."""
+    """Return the lag of these pairs of group and topic in Prometheus' text format, with the headers
+    of the metrics, even if there are no pairs. Other tasks run between time slices."""
     parts: tuple[list[bytes], ...] = tuple(
         [f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode()] for name, text in _FAMILIES
     )
@@ -168,7 +169,8 @@ class GroupMeasures:
     # --- lag ------------------------------------------------------------------------------------
 
     async def _wanted(self) -> list[PartitionKey]:
-        """Return the partitions for which groups have committed offsets, at most PARTITIONS_MAX."""
+        """Return the distinct existing partitions with a committed offset of any group, at most
+        PARTITIONS_MAX."""
         wanted: dict[PartitionKey, None] = {}
         async for _, topic, committed in in_slices(self._topics()):
             for index, offset in committed.items():
@@ -178,8 +180,8 @@ class GroupMeasures:
         return list(wanted)
 
     async def _lags(self) -> tuple[FurthestBehind, int]:
-        """Return the lag of the groups and topics that are furthest behind, and the number of
-        partitions without a known log end."""
+        """Return the lag of the pairs of group and topic that are furthest behind, and the number
+        of committed offsets of partitions without a known log end."""
         lags, now_ms, unknown = FurthestBehind(self._series_max), self._manager.now_ms(), 0
         wall_ms = time.time_ns() // 1_000_000
 
@@ -203,7 +205,8 @@ class GroupMeasures:
         return lags, unknown
 
     def _key(self, topic: str, index: int, offset: CommittedOffset) -> PartitionKey | None:
-        """Return the partition of a committed offset. Return None if the topic has been deleted."""
+        """Return the partition of a committed offset: by the offset's topic id, or else by the
+        topic's name. Return None if that topic does not exist."""
         image = self._manager.image
         if image is None:
             return None
@@ -215,7 +218,8 @@ class GroupMeasures:
     # --- what is there now, however long it takes to go through it ------------------------------
 
     def _groups(self) -> Iterator[tuple[GroupShard, str]]:
-        """Yield each group of an active shard."""
+        """Yield each loaded group of the active shards, with its shard, while this broker leads the
+        shard's partition."""
         for shard in self._shards():
             if shard.phase is ShardPhase.ACTIVE:
                 for group_id in list(shard.state.groups):
@@ -223,8 +227,8 @@ class GroupMeasures:
                         yield shard, group_id
 
     def _topics(self) -> Iterator[tuple[str, str, Mapping[int, CommittedOffset]]]:
-        """Yield group id, topic and committed offsets by partition, for each topic of each
-        group."""
+        """Yield group id, topic name and committed offsets by partition index, for each topic with
+        committed offsets of each group."""
         for shard, group_id in self._groups():
             group = shard.state.groups.get(group_id)
             if group is not None:

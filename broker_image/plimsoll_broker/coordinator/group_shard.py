@@ -53,9 +53,10 @@ AT_ONCE = 20
 
 
 class DeadlineTimer:
-    """Calls `due` with the key of each deadline that has passed, at most AT_ONCE in a turn.
-    `deadlines`: times by key, on the clock of `now_ms`. If the process was paused, deadlines are
-    given more time, so that heartbeats in the sockets are read first."""
+    """Calls `due` with the key of each deadline that has passed, and removes the deadline; at most
+    AT_ONCE in a turn of the event loop. `deadlines`: times in ms by key, on the clock of `now_ms`.
+    If the process was paused, passed deadlines are handled later, so that heartbeats that wait in
+    the sockets are read first."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class DeadlineTimer:
         self._not_before_ms = 0
 
     def arm(self) -> None:
-        """Set the event loop's timer to the earliest deadline, if that has changed."""
+        """Set the event loop's timer to the earliest deadline; unset it if there is none. Call this
+        after each change of `deadlines`."""
         earliest_ms = self._deadlines.earliest_ms()
         at_ms = None if earliest_ms is None else max(earliest_ms, self._not_before_ms)
         if at_ms == self._at_ms:
@@ -95,8 +97,8 @@ class DeadlineTimer:
         self._handle = self._at_ms = None
 
     def _fired(self) -> None:
-        """Call `due` for passed deadlines, or give them more time if the timer was late, and set
-        the timer again."""
+        """Remove up to AT_ONCE passed deadlines and call `due` for each; or, if the timer was late
+        because the process was paused, leave them for later. Then set the timer again."""
         self._handle = self._at_ms = None
         now_ms = self._now_ms()
         not_before_ms = self._late.not_before_ms(self._expected_ms, now_ms)
@@ -135,9 +137,10 @@ class HeldOperations:
         return bool(self._ops)
 
     def add(self, op: Operation, asker: Asker | None) -> None:
-        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS if HELD_MAX are held
-        already or the load takes too long. `asker` is None for an operation that follows from an
-        earlier one and needs no answer; it is always held."""
+        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS now if HELD_MAX are held
+        already, or once the operation was held for HELD_MS_MAX. `asker` is None for an operation
+        that follows from an earlier one and needs no answer; it does not count against HELD_MAX,
+        and is dropped after HELD_MS_MAX."""
         if asker is not None and len(self._ops) >= HELD_MAX:
             asker.answer(_LOADS)
             return
@@ -155,7 +158,7 @@ class HeldOperations:
         self._timer.cancel()
 
     def refuse(self, code: Code) -> None:
-        """Remove all operations and answer them with this error code."""
+        """Remove all operations, and answer those with an asker with this error code."""
         for _, asker in self.take():
             if asker is not None:
                 asker.answer(RefusedAsWhole(code))
@@ -200,16 +203,17 @@ class TurnAppends:
         return size_of(record) <= self.record_bytes_max
 
     def add(self, records: list[KeyValue]) -> None:
-        """Add records to be written at the end of this turn."""
+        """Queue records, in order after those queued before, to be appended at the end of this turn
+        of the event loop."""
         self._queue += records
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
-        """Append all collected records, as one batch if they fit. Write nothing more once
-        leadership has ended or the disk has failed. A bug here is on the commit path, so it is not
-        caught."""
+        """Append all queued records: as one batch if they fit, otherwise as several. Drop what is
+        left once this leader epoch has ended or the disk has failed. A bug here is on the commit
+        path, so it is not caught."""
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
@@ -228,7 +232,8 @@ class TurnAppends:
             manager.traffic.records_in += header.count
 
     def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
-        """Yield the records in portions that each fit in one batch."""
+        """Yield the records in order, in portions of at most RECORDS_AT_ONCE records that fit in
+        one batch of max.message.bytes."""
         room = self._hosted.max_message_bytes - HEADER_SIZE
         batch: list[KeyValue] = []
         size = 0
@@ -261,8 +266,8 @@ class GivesUp(Protocol):
     that the shard itself calls."""
 
     def give_up(self, group_id: str) -> None:
-        """Stop reading the records of this group in this pass, because there is no memory for the
-        group."""
+        """Ignore the further records of this group in this pass, because there is no memory for the
+        group; the group stays unloaded."""
 
 
 class GroupShard:
@@ -331,8 +336,8 @@ class GroupShard:
         apply(self.state, record, offset)
 
     def unload(self, group_id: str) -> None:
-        """Drop a group's state for lack of memory. Its clients are refused until it is loaded
-        again."""
+        """Drop a group's state for lack of memory; its records stay in the log. Its clients get
+        COORDINATOR_LOAD_IN_PROGRESS until it is loaded again."""
         self.state.unload(group_id)
         if self.rereading is not None:
             self.rereading.give_up(group_id)
@@ -343,24 +348,26 @@ class GroupShard:
         return bool(self.state.unloaded) or self.state.more_unloaded
 
     def may_unload(self, group_id: str) -> bool:
-        """Return True if the group may be unloaded: either it has no members, or the shard is not
-        active yet."""
+        """Return True if the group is loaded and may be unloaded: it has no members, or the shard
+        is still loading."""
         group = self.state.groups.get(group_id)
         if group is None:
             return False
         return self.phase is ShardPhase.LOADING or group_id not in self.soft.classic
 
     def loaded_again(self, group_id: str) -> None:
-        """Begin to serve a group that has been read again as a whole."""
+        """Admit operations of an unloaded group again and set its timers, since all of its records
+        have been read again."""
         loaded_again(self._turn(), group_id)
         self._timer.arm()
 
     def skip(self, offset: int) -> None:
-        """Advance the state's offset past a record that is not applied."""
+        """Count the record at `offset` as replayed, although it is not applied."""
         skip(self.state, offset)
 
     def activate(self) -> None:
-        """Begin to serve: the whole log has been applied."""
+        """Change the phase from LOADING to ACTIVE, since the whole log has been applied, and set
+        the timers of its groups."""
         assert self.phase is ShardPhase.LOADING, self.phase
         self.phase = ShardPhase.ACTIVE
         self.active_since_ms = self._manager.now_ms()
@@ -374,15 +381,17 @@ class GroupShard:
             self.decide(op, asker)
 
     def fail(self) -> None:
-        """Refuse all operations from now on, since the log cannot be read as a whole. Part of a log
-        is never served."""
+        """Change the phase to FAILED, since the log cannot be read as a whole: free the groups'
+        memory, and refuse held and later operations with NOT_COORDINATOR. Part of a log is never
+        served."""
         self.phase = ShardPhase.FAILED
         self._let_go()
         self._held.refuse(Code.NOT_COORDINATOR)
 
     def drop(self) -> None:
-        """End the shard, since leadership has ended. Requests that are held or parked get
-        NOT_COORDINATOR. The replica itself answers those that wait for a commit."""
+        """Change the phase to GONE, since the leader epoch has ended, and free the groups' memory.
+        Operations that are held, or wait for other members (parked), get NOT_COORDINATOR. The
+        replica itself answers those that wait for a commit."""
         self.phase = ShardPhase.GONE
         self._timer.cancel()
         self._let_go()
@@ -392,7 +401,8 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _let_go(self) -> None:
-        """Release the memory of the shard's groups, and refuse the deletions that wait."""
+        """Release the memory of the shard's groups. Waiting deletions of unloaded groups get
+        NOT_COORDINATOR."""
         self.state.memory.close()
         deletions, self.deletions = self.deletions, {}
         for asker in (one for askers in deletions.values() for one in askers):
@@ -418,8 +428,8 @@ class GroupShard:
             self.decide(op, None)
 
     def may_tell(self) -> bool:
-        """Return True if clients may be told the shard's state now: this broker leads the shard's
-        partition and holds the leader lease."""
+        """Return True if replies may reveal the shard's state now: this broker leads the partition
+        in the shard's leader epoch and holds the leader lease."""
         return self.leads and self._manager.serving.holds(self.hosted)
 
     @property
@@ -448,8 +458,9 @@ class GroupShard:
         )
 
     def decide(self, op: Operation, asker: Asker | None) -> None:
-        """Decide the operation now, even if others are held. A shard that is not active answers
-        NOT_COORDINATOR."""
+        """Decide the operation now, even if others are held. A deletion of an unloaded group is
+        queued instead. A shard that is not active, or no longer leads, answers NOT_COORDINATOR.
+        `asker`: None if no answer is needed."""
         if self.phase is ShardPhase.ACTIVE and self.leads:
             if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
                 self._delete_later(op.group_id, asker)
@@ -462,8 +473,9 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _delete_later(self, group_id: str, asker: Asker | None) -> None:
-        """Queue the deletion of an unloaded group, since its keys must first be read from the log.
-        Refuse it if DELETIONS_MAX groups wait."""
+        """Queue the deletion of an unloaded group: its keys must first be read from the log; the
+        task of `Coordinators` does that. Answer COORDINATOR_LOAD_IN_PROGRESS if DELETIONS_MAX
+        groups wait. Do nothing without an asker."""
         if asker is None:
             return
         if group_id not in self.deletions and len(self.deletions) >= DELETIONS_MAX:
@@ -485,8 +497,10 @@ class GroupShard:
     # --- carrying out ---------------------------------------------------------------------------
 
     def _carry_out(self, outcome: GroupOutcome, asker: Asker | None) -> None:
-        """Send the answers of an outcome, append its records, and have its other replies wait for
-        their commit."""
+        """Carry out a decision: send its immediate answers, apply and append its records, and have
+        the other replies wait until the last record of the group is committed. If the records
+        cannot be appended, these replies get the error. `asker`: recorded as parked if the
+        operation waits for other members."""
         for token, answer in outcome.at_once:
             assert isinstance(token, Asker)
             token.answer(answer)
@@ -522,8 +536,9 @@ class GroupShard:
         )
 
     def _append(self, records: tuple[GroupRecord, ...]) -> Code:
-        """Append and apply all of the records, or none. Return NONE, or why they cannot be
-        appended."""
+        """Apply the records to the state and queue them for the log at the end of this turn: all of
+        them, or none. Return NONE, or the error: this broker may not append, or a record does not
+        fit in a batch (MESSAGE_TOO_LARGE)."""
         if not records:
             return Code.NONE
         code = may_append(self.hosted.replica, self.leader)

@@ -63,8 +63,8 @@ class _Candidates:
         sizes.setdefault(size_bytes.bit_length(), []).append((shard, group_id))
 
     def take(self, memory: GroupMemory) -> Iterable[tuple[GroupShard, str]]:
-        """Remove and yield the groups in the order in which to unload them: each time one of the
-        largest groups of the owner that uses most memory."""
+        """Remove and yield groups in the order in which to unload them: each time one of the
+        largest size class, of the owner that holds most of the group memory at that time."""
         while self._by_owner:
             owner = max(self._by_owner, key=lambda one: (memory.pool.held(one), one))
             sizes = self._by_owner[owner]
@@ -77,7 +77,8 @@ class _Candidates:
 
 
 def has_spare(memory: GroupMemory) -> bool:
-    """Return True if the loaded groups leave the part of the memory free that is kept spare."""
+    """Return True if the loaded groups use at most the budget less its spare part, one
+    _SPARE_PART-th."""
     return memory.pool.used <= _loaded_max(memory)
 
 
@@ -87,9 +88,10 @@ def _loaded_max(memory: GroupMemory) -> int:
 
 
 async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
-    """Unload groups of these shards until part of the memory is spare again, in the order of
-    `_Candidates.take`. Groups that have members in an active shard stay: they were admitted within
-    their bounds."""
+    """Unload groups of these shards, in the order of `_Candidates.take`, until one _SPARE_PART-th
+    of the budget is free or no group may be unloaded. Groups that have members in an active shard
+    stay loaded: they were admitted within their bounds. If the names of unloaded groups take more
+    than their part (_NAMES_PART), forget all these names first."""
     shards = list(shards)
     names = sum(len(shard.state.unloaded) for shard in shards)
     if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
@@ -118,9 +120,10 @@ async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, s
 
 
 class Rereading:
-    """The groups that one pass through a shard's log reads again. `group_ids`: None for all groups
-    that are not loaded. `keys_alone`: True if only their keys are needed, since they are to be
-    deleted. `names`: the groups read so far, or to be read."""
+    """The groups with records that one pass through a shard's log applies again. `group_ids`: None
+    for all groups that are not loaded when the pass begins. `keys_alone`: True if the groups are to
+    be deleted, so that members and offset metadata are left out. `names`: with `group_ids`, these
+    ids; without, the ids found so far; in both cases less those that `give_up` removed."""
 
     def __init__(
         self, shard: GroupShard, group_ids: Iterable[str] | None, *, keys_alone: bool
@@ -132,8 +135,8 @@ class Rereading:
         self.keys_alone = keys_alone
 
     def give_up(self, group_id: str) -> None:
-        """Stop reading the records of this group in this pass, because there is no memory for the
-        group."""
+        """Ignore the further records of this group in this pass, because there is no memory for the
+        group; the group stays unloaded."""
         self.names.discard(group_id)
         if self._others is not None:
             self._others.add(group_id)
@@ -156,9 +159,10 @@ class Rereading:
 
 
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Return the groups to delete in the next pass: as many as have keys that fit in the memory
-    reserved for deletions, and at least one if any waits. Waiting groups that are loaded by now are
-    deleted at once."""
+    """Return the ids of unloaded groups to delete in the next pass: in the order of the requests,
+    as many as have keys that fit in the memory reserved for deletions; at least one if any waits,
+    and none if none waits. First pass the deletions of groups that are loaded by now to the shard,
+    which decides them at once."""
     for group_id in [one for one in shard.deletions if not shard.state.is_unloaded(one)]:
         for asker in shard.deletions.pop(group_id):
             shard.decide(DeleteGroup(group_id=group_id), asker)
@@ -174,7 +178,8 @@ def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
 
 
 async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
-    """Delete the groups of a finished pass, and answer their askers."""
+    """Delete the groups of a finished pass, one after another, and answer their askers. Stop if the
+    shard no longer leads. A group that the deletion did not remove is unloaded again."""
     for group_id in list(rereading.names):
         if not shard.leads:
             return  # the shard has refused the askers
@@ -193,8 +198,9 @@ def _answer(askers: Iterable[Asker], answer: object) -> None:
 
 
 def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Return the unloaded groups that fit in memory now, the smallest first. The sizes are those
-    when they were unloaded, so they may need more."""
+    """Return the ids of unloaded groups to load now: the smallest first, as long as their sizes
+    together fit in the memory. The sizes are those when they were unloaded, so they may need more.
+    Return an empty list if none fits."""
     room = _loaded_max(memory) - memory.pool.used
     found: list[str] = []
     for group_id, one in sorted(shard.state.unloaded.items(), key=lambda item: item[1].size_bytes):
@@ -211,15 +217,15 @@ UNKNOWN_MAX = 50
 
 
 class _Slices:
-    """Gives other tasks a turn whenever a time slice is over. `count`: the number of records so
-    far."""
+    """Lets other tasks run at the end of each time slice of SLICE_S seconds. `count`: the number of
+    records visited so far."""
 
     def __init__(self) -> None:
         self.count = 0
         self._until_s = time.monotonic() + SLICE_S
 
     async def look(self) -> None:
-        """Let other tasks run if the time slice is over."""
+        """Let other tasks run if the time slice is over, and begin the next slice."""
         if time.monotonic() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
@@ -231,10 +237,11 @@ async def load(
     beside: Iterable[GroupShard],
     shards: Callable[[], list[GroupShard]],
 ) -> None:
-    """Read the shard's whole log and activate the shard. It fails if the log cannot be read;
-    nothing happens if leadership ends meanwhile. `beside`: the shards to be loaded next, which have
-    new logs made durable at the same time. `shards`: returns all shards of this broker, which share
-    its memory."""
+    """Read the shard's whole log, activate the shard and decide its held operations. If the log
+    cannot be read, the shard fails; if leadership ends meanwhile, it stays in its phase. If groups
+    were not loaded for lack of memory, log that. `beside`: the shards to be loaded next; their
+    logs, if newly made, are made durable with that of `shard`. `shards`: returns all shards of this
+    broker, which share its memory."""
     hosted = shard.hosted
     # A new log must be durable before its first append. All at once, since each sync may take long.
     places = [(one.hosted.name, one.hosted.key.index) for one in (shard, *beside)]
@@ -264,8 +271,10 @@ async def load(
 async def delete_asked(
     manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
 ) -> None:
-    """Delete groups of the shard that wait for it and are not loaded. One pass through the log
-    reads the keys of as many as fit in memory. Those for which memory ran out are refused."""
+    """Delete unloaded groups of the shard with waiting deletions. One pass through the log reads
+    the keys of as many as fit in memory; further groups keep waiting. Groups of the pass that could
+    not be deleted, since memory ran out or the log cannot be read, get
+    COORDINATOR_LOAD_IN_PROGRESS."""
     memory = shard.state.memory.of_broker
     names = next_deletions(shard, memory)
     if not names:
@@ -288,9 +297,10 @@ async def load_again(
     *,
     unnamed: bool,
 ) -> None:
-    """Load unloaded groups of the shard that fit in memory now. `unnamed`: True to look also for
-    groups with names that were forgotten for lack of memory; that succeeds once the cleaner has
-    removed enough from the log."""
+    """Load those unloaded groups of the shard that fit in memory now, by one pass through its log;
+    do nothing if none fits. `unnamed`: True to look also for groups with names that were forgotten
+    for lack of memory, if memory is spare; that succeeds once the cleaner has removed enough from
+    the log."""
     shard.reload_due = False
     memory = shard.state.memory.of_broker
     names: list[str] | None = next_to_load(shard, memory)
@@ -322,8 +332,9 @@ async def _read_again(
     rereading: Rereading,
     shards: Callable[[], list[GroupShard]],
 ) -> bool:
-    """Read the shard's log once for these groups. Return True if it was read to its end and the
-    shard still leads. Nothing is appended to these groups meanwhile."""
+    """Read the shard's log once, and apply the records of the groups of `rereading`. Return True if
+    it was read to its end and the shard still leads. If it cannot be read, fail the shard and
+    return False. Nothing is appended to these groups meanwhile."""
     shard.rereading = rereading
     end = shard.hosted.log.log_end_offset
     reading = _Pass(shard, rereading.replay, shards, _Slices(), not rereading.keys_alone)
@@ -332,8 +343,9 @@ async def _read_again(
 
 
 async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
-    """Read the log up to offset `end`. Return True at its end or when leadership ends. If the log
-    cannot be read, fail the shard and return False."""
+    """Read the log from its start to offset `end`, exclusive. Return True at `end`, and also if
+    leadership ends before. If the log cannot be read, fail the shard, take the replica offline if
+    another one can lead, and return False."""
     shard, hosted = reading.shard, reading.shard.hosted
     try:
         await _replay(reading, hosted.log.log_start_offset, end)
@@ -374,9 +386,9 @@ class _Unreadable(Exception):
 
 
 class _Pass(NamedTuple):
-    """One pass through a shard's log. `replay`: called with each record. `shards`: returns all
-    shards of the broker. `makes_room`: True if other groups may be unloaded to make room for the
-    groups that are read."""
+    """One pass through a shard's log. `replay`: called with each known record and its offset.
+    `shards`: returns all shards of the broker. `makes_room`: True if groups may be unloaded, of any
+    shard, when memory runs out during the pass."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
@@ -386,7 +398,8 @@ class _Pass(NamedTuple):
 
 
 async def _replay(reading: _Pass, offset: int, end: int) -> None:
-    """Read the log from `offset` to `end`, until leadership ends. Raise _Unreadable."""
+    """Pass the records from `offset` to before `end` to the pass's `replay`, until leadership ends.
+    Raise _Unreadable if the records cannot be read, are corrupt, or end before `end`."""
     shard = reading.shard
     log = shard.hosted.log
     while offset < end and shard.leads:
@@ -412,7 +425,9 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
 
 
 async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
-    """Decode a batch, and call the pass's `replay` with each of its records."""
+    """Decode a batch, and call the pass's `replay` with each of its records; skip control batches
+    and unknown records. Unload groups when memory runs out, if the pass permits it. Return early if
+    leadership ends. Raise _Unreadable if the batch cannot be decoded."""
     if header.is_control:
         return
     shard, slices = reading.shard, reading.slices

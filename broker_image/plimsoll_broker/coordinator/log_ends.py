@@ -36,9 +36,9 @@ _CORRELATION_BYTES = 4
 
 
 class LogEnds:
-    """Looks up the log ends of partitions with committed offsets, and keeps the recent ones.
-    `manager`: gives the metadata and this broker's own logs. `most`: the most
-    partitions with kept log ends."""
+    """Looks up the log ends of partitions with committed offsets, and remembers them with the times
+    at which they were seen. `manager`: has the metadata and this broker's own logs. `most`: the
+    most partitions with remembered log ends."""
 
     def __init__(self, manager: ReplicaManager, most: int) -> None:
         self._manager = manager
@@ -53,8 +53,10 @@ class LogEnds:
         return self._histories.get(key)
 
     async def look(self, wanted: Sequence[PartitionKey]) -> None:
-        """Look up the present log ends of these partitions and of those hosted here. Forget all
-        others."""
+        """Record the present log ends of `wanted`, the partitions with committed offsets here, and,
+        within `most`, of this broker's in-sync replicas if it hosts `__consumer_offsets`. Forget
+        all other partitions. A partition that is leaderless, deleted or led by a broker that does
+        not answer keeps its earlier log ends."""
         kept = dict.fromkeys(wanted)
         async for key in in_slices(self._own_partitions()):
             if len(kept) < self._most:
@@ -88,8 +90,8 @@ class LogEnds:
         self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())
 
     def _here(self, partition: Partition) -> bool:
-        """Note the log end of this broker's own replica. Return False if there is no replica here
-        that is in sync."""
+        """If this broker has an online replica of the partition that is in sync, record its log end
+        and return True. Otherwise return False."""
         manager, hosted = self._manager, self._manager.hosted(partition.key)
         if hosted is None or hosted.replica.failed or not manager.is_here(hosted):
             return False
@@ -101,7 +103,8 @@ class LogEnds:
     # --- leaders elsewhere ----------------------------------------------------------------------
 
     async def _ask(self, leader: BrokerId, partitions: Sequence[Partition]) -> None:
-        """Ask a leader for the log ends of these partitions. Raise PeerLost or MalformedMessage."""
+        """Request the log ends of these partitions from `leader` and record them. Do nothing if the
+        leader is this broker. Raise PeerLost or MalformedMessage."""
         manager = self._manager
         if leader == manager.settings.broker_id:
             return
@@ -113,7 +116,8 @@ class LogEnds:
             connection.close()
 
     async def _ask_some(self, connection: PeerConnection, asked: Sequence[Partition]) -> None:
-        """Send one ListOffsets request for these partitions, and note the ends in the reply."""
+        """Send one ListOffsets request for these partitions, and record the log ends in the reply;
+        a partition with an error is left out. Raise PeerLost or MalformedMessage."""
         named = self._by_name(asked)
         body = encode_request(ApiKey.LIST_OFFSETS, _VERSION, self._request(named))
         number = next(self._numbers) & 0x7FFFFFFF

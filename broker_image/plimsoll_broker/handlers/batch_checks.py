@@ -68,8 +68,9 @@ class BadSent(NamedTuple):
 
 
 def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
-    """Return the error if the batch's first or greatest timestamp is out of the topic's range, or
-    None."""
+    """Return the error if the batch's first or greatest timestamp is further behind or ahead of
+    `now_ms` (ms since 1970) than the topic's `limits` permit, or None. A batch without timestamps
+    has no lower limit."""
     first, newest = header.base_timestamp, header.max_timestamp
     if newest - now_ms <= limits.after_ms and now_ms - min(first, newest) <= limits.before_ms:
         return None
@@ -88,9 +89,9 @@ def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent
 
 
 def effort(records: memoryview | None) -> tuple[int, int]:
-    """Return the cost of checking a batch: the number of records that `check_batch` would walk
-    over, and the number of compressed bytes that it would decompress. Return (0, 0) if the header
-    is incomplete."""
+    """Return the cost of checking a batch, as two numbers: the records that `check_batch` would
+    visit, and the compressed bytes that it would decompress (0 for an uncompressed batch). Return
+    (0, 0) if there is no batch or its header is incomplete."""
     if records is None or len(records) < HEADER_SIZE:
         return 0, 0
     attributes, count = _ATTRIBUTES_AND_COUNT.unpack_from(records, _ATTRIBUTES_AT)
@@ -202,8 +203,9 @@ def _bad_records(
 
 
 def _body(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> bytes | memoryview:
-    """Return the records of a batch, decompressed. Small records are copied into bytes, which are
-    faster to walk over than a view."""
+    """Return the records of a batch, decompressed to at most `opened_bytes_max` bytes; `records` is
+    their encoded form. Small records are copied into bytes, which are faster to walk over than a
+    view. Raise TooLarge or BadRecords."""
     if header.codec == NONE and len(records) > _VIEWED_BYTES * header.count:
         return records
     return opened(header.codec, records, opened_bytes_max)
@@ -219,9 +221,9 @@ class Recompressed(NamedTuple):
 def recompressed(
     header: BatchHeader, records: memoryview, codec: int, size_max: int
 ) -> Recompressed | BadSent:
-    """Compress a batch's records with `codec`. Return the new batch, or the error. `size_max`: the
-    largest allowed size of the new batch in bytes; as in Kafka, the original had to meet it,
-    too."""
+    """Return the batch with its records compressed by `codec`, or the error. The errors are: the
+    records cannot be decompressed, or the new batch is larger than `size_max` bytes; as in Kafka,
+    the original had to meet that limit, too."""
     try:
         plain = opened(header.codec, records[HEADER_SIZE:], OPENED_BYTES_MAX)
     except BadRecords as error:
@@ -278,8 +280,9 @@ _Sent = tuple[_Where, memoryview | None, bool]
 
 def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     """Check the batches of a short request on the event loop. Return the results of `check_batch`
-    by position, without batches that may not be accepted here (`wanted`). Return None if checking,
-    recompressing or writing the batches takes too long for the event loop."""
+    by position, without batches for which `wanted` returns None. Return None, with nothing decided,
+    if checking, recompressing or writing the batches takes too long for the event loop; `InOrder`
+    then does it."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         return _check_single_batch(request.topics[0], wanted)
     room = _room(request)
@@ -305,8 +308,8 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 
 def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
-    """Do what `check_at_once` does, for a request with a single batch, which most producers send.
-    This is faster, since the batch is visited once instead of twice."""
+    """Return the same as `check_at_once`, for a request with a single batch, which most producers
+    send. This is faster, since the batch is visited once instead of twice."""
     index, records = topic.partitions[0]
     size = 0 if records is None else len(records)
     walked, opening = effort(records)
@@ -327,8 +330,9 @@ def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
 
 
 def _room(request: ProduceRequest) -> int | None:
-    """Return how many bytes each compressed batch may decompress to, or None if the request is too
-    long to be checked on the event loop."""
+    """Return how many bytes each compressed batch of the request may decompress to on the event
+    loop: an even part of OPENED_AT_ONCE. Return None if the request has too many partitions,
+    records or bytes to be checked there."""
     partitions = records = opening = compressed = size = 0
     for topic in request.topics:
         partitions += len(topic.partitions)
@@ -360,9 +364,10 @@ def by_version(found: Answers, version: int) -> Answers:
 
 
 class CheckedFor:
-    """The demands that each topic made on its batches when their check began. Before a batch is
-    written, the topic's name may have passed to another topic, or the topic may have begun to
-    require keys. Then the check no longer applies, and the client must send the batch again."""
+    """The demands that each topic made on its batches when their check began; a callable in place
+    of `wanted` that remembers each answer. Before a batch is written, the topic's name may have
+    passed to another topic, or the topic may have begun to require keys. Then the check no longer
+    applies, and the client must send the batch again."""
 
     def __init__(self, wanted: Wanted, by_name: Callable[[str, int], Hosted | None]) -> None:
         self._wanted = wanted
@@ -377,8 +382,9 @@ class CheckedFor:
         return demand
 
     def still(self, topic: str, index: int) -> bool:
-        """Return True if the check of this partition's batch still applies, or if there was no
-        check."""
+        """Return True if the check of this partition's batch still applies, or if no batch was
+        checked or the partition is no longer hosted here. Return False if another topic has the
+        name now, or the topic requires keys that were not checked."""
         asked, hosted = self._asked.get((topic, index)), self._by_name(topic, index)
         if asked is None or hosted is None:
             return True
@@ -395,8 +401,9 @@ class InOrder:
         self._aside = aside
 
     async def check_in_threads(self, request: ProduceRequest, wanted: Wanted) -> Answers:
-        """Return the results of `check_batch` by position, as `check_at_once` does for a short
-        request."""
+        """Return the results of `check_batch` by position, without batches for which `wanted`
+        returns None, as `check_at_once` does for a short request. The checks run in threads, in
+        portions, when it is the client's turn."""
         found: Answers = {}
         some: list[_Sent] = []
         size = walked = 0

@@ -128,8 +128,9 @@ def _page(image: ClusterImage, asked_on: AskedOn, request: Any) -> dict[str, Any
 
 
 def _is_wrong(cursor: Any, request: Any) -> bool:
-    """Return True if no reply to this request could have contained this cursor. If all topics are
-    requested, the cursor's topic may have been deleted meanwhile; then it is skipped."""
+    """Return True if no reply to this request could have contained this cursor: its partition index
+    is negative, or its topic is not among the requested ones. If all topics are requested, any
+    topic is right: it may have been deleted meanwhile, and is then skipped."""
     named = {topic.name for topic in request.topics}
     return cursor.partition_index < 0 or bool(named and cursor.topic_name not in named)
 

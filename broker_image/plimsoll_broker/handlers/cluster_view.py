@@ -35,8 +35,9 @@ NoController."""
 
 
 class ImageWatch:
-    """The current cluster image of this broker. Handlers wait here until a condition on the image
-    holds. `just_fenced` names the brokers that were fenced a moment ago."""
+    """The current cluster image of this broker, replaced by `update`. `wait_for` lets handlers wait
+    until a condition on the image holds. `just_fenced`: the brokers that were fenced a moment
+    ago."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -74,7 +75,8 @@ class ClusterView:
     image. `command`: sends a request to the controller. `configs`: this broker's own configs, by
     Kafka's names. `aside`: runs long work in threads. `topic_defaults`: returns the cluster's
     defaults for new topics; None until a controller has sent them. `lost_leaders`: returns the
-    leaders that this broker follows and cannot reach, each with the duration in ms."""
+    leaders from which this broker fetches and that it cannot reach, each with the time in ms since
+    then."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -114,8 +116,10 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
-    """Return the error code that clients of this listener see for a partition led by `leader`.
-    Return NONE if they can reach this leader. `leader`: None if the partition has no leader."""
+    """Return the error code that clients of this listener see for a partition led by `leader`
+    (None: leaderless). Return NONE if they can reach this leader, LEADER_NOT_AVAILABLE if there is
+    none or it is fenced or unregistered, and LISTENER_NOT_FOUND if it has no endpoint for them
+    (LEADER_NOT_AVAILABLE in versions without that error)."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE

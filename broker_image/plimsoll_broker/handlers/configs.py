@@ -116,8 +116,8 @@ _TYPES = {name: type_ for type_, names in _NAMES.items() for name in names}
 
 
 def type_of(name: str, default: str) -> ConfigType:
-    """Return the type of a config. The type of a config that is not listed follows from `default`:
-    BOOLEAN, LONG or STRING."""
+    """Return the type of the config `name`. If it is not listed in `_NAMES`, derive BOOLEAN, LONG
+    or STRING from the text of its `default`."""
     if (found := _TYPES.get(name)) is not None:
         return found
     if default in ("true", "false"):
@@ -368,8 +368,10 @@ _DOCS_OF_NEW_TOPICS = {
 
 
 def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
-    """Return the cluster's defaults for new topics as broker configs; an empty dictionary if they
-    are not known yet. The LogCluster states these defaults and the controller applies them."""
+    """Return the cluster's defaults for new topics (partitions, replication factor, min ISR) as
+    broker configs by Kafka's names; an empty dictionary if `defaults` is None, that is, no
+    controller has sent them yet. The LogCluster states these defaults and the controller applies
+    them."""
     if defaults is None:
         return {}
     return {
@@ -380,8 +382,8 @@ def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
 
 
 def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[str, Any]:
-    """Return the DescribeConfigs entry of a config. `synonyms`: its values by source; the first is
-    the effective one."""
+    """Return the DescribeConfigs entry of a config. `synonyms`: its values with their sources, from
+    the effective one to the default, at least one; the last one determines the type."""
     return {
         "name": name,
         "value": synonyms[0]["value"],
@@ -481,8 +483,10 @@ def _not_a_topic(
     changes: tuple[ConfigChange, ...] | Refusal,
     replace: bool,
 ) -> Refusal | None:
-    """Return the refusal of a change to a resource other than a topic. Return None if the change
-    would change nothing, so that it succeeds."""
+    """Return the refusal of `changes` to a resource other than a topic: brokers and groups cannot
+    be changed by clients. `changes`: a refusal, if they are malformed, is returned as it is.
+    `replace`: True if they replace all configs of the resource (AlterConfigs). Return None, so that
+    the request succeeds, if there are no changes or only removals."""
     kind, name = resource
     if isinstance(changes, Refusal):
         return changes

@@ -40,7 +40,8 @@ _Times = Counter[tuple[str, int]]
 
 
 def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
-    """Return the partitions of a request, and the number of times that the request names each."""
+    """Return the requested deletions in the client's order, and the number of times that the
+    request names each partition. `offset` of a deletion: records below it are to be deleted."""
     asked = [
         _AskedDeletion(topic.name, partition.partition_index, partition.offset)
         for topic in request.topics
@@ -50,8 +51,8 @@ def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
 
 
 class _Waiting:
-    """Counts the partitions of one request with records that are not deleted yet. `all_answered`
-    returns once the count is zero."""
+    """Counts the partitions of one request with records that are not deleted yet. `left`: that
+    number, plus one until all deletions have begun. `all_answered` returns once it is zero."""
 
     def __init__(self) -> None:
         self.left = 1  # one until `all_answered`
@@ -69,8 +70,8 @@ class _Waiting:
 
 class _Deletion:
     """The deletion of records of one partition, and the token of its waiter. `code`: the error so
-    far. `hosted`: None if the deletion was refused. `required`: the log start that the replicas in
-    sync must reach."""
+    far. `hosted`: the partition; None if the deletion was refused or failed. `required`: the log
+    start offset that all replicas in sync must reach before the client is answered."""
 
     __slots__ = ("_waiting", "code", "hosted", "required")
 
@@ -140,8 +141,10 @@ class DeleteRecordsHandler:
         return await self._aside.some(len(asked), partial(_reply, context, asked, told))
 
     def _begin(self, asked: _AskedDeletion, times: _Times) -> _Deletion:
-        """Move the start of one partition's log to the requested offset if this broker leads it, or
-        return the refusal."""
+        """Raise the log start of one partition to the requested offset, at most to the high
+        watermark, if this broker leads it, and return the begun deletion. Otherwise return a
+        deletion with the error: the request names the partition twice, the topic is internal or
+        only compacted, or the replica refuses."""
         if times[asked.topic, asked.partition] > 1:
             return _Deletion(Code.INVALID_REQUEST)
         if is_internal(asked.topic):
@@ -162,8 +165,9 @@ class DeleteRecordsHandler:
         return _Deletion(Code.NONE, hosted, required)
 
     async def _save(self, deletions: list[_Deletion]) -> None:
-        """Write the new log starts to the disk before any client is answered, so that a crash does
-        not undo them."""
+        """Sync the new log starts to the disk before the client is answered, so that a crash does
+        not undo them. If the disk fails, every deletion gets KAFKA_STORAGE_ERROR. Do nothing if all
+        deletions were refused."""
         if not any(each.hosted for each in deletions):
             return
         try:

@@ -25,8 +25,8 @@ UNKNOWN = -1
 
 
 class _ReplicaSize(NamedTuple):
-    """One replica on this broker: `size` of its log in bytes, and `lag`, the number of committed
-    offsets that it lacks, by the high watermark that it knows."""
+    """One replica on this broker. `size`: the bytes of its log. `lag`: the number of offsets from
+    its log end to the high watermark that it knows; 0 if it has all."""
 
     topic: str
     partition: int

@@ -93,9 +93,9 @@ class FetchHandler:
         return self._poll(context, request)
 
     def _turned_away(self, version: int, request: FetchRequest) -> Reply:
-        """Reject a fetch that may not be served on this port or by this sender. A consumer's
-        connection is closed. A follower may have an outdated address of its leader: its error code
-        makes it connect again."""
+        """Refuse a fetch that may not be served on this port or to this sender. For a consumer
+        raise CloseConnection. A follower may have an outdated address of its leader: return
+        CLUSTER_AUTHORIZATION_FAILED for each partition, which makes it connect again."""
         if request.replica_id is None:
             raise CloseConnection("not-a-follower")
         code = Code.CLUSTER_AUTHORIZATION_FAILED
@@ -112,10 +112,11 @@ class FetchHandler:
     def _follower(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | Awaitable[Reply | None]:
-        """Serve a follower's fetch: in its fetch session, in a new one, or without one.
-        `is_registered`: True if the request has the sender's registered broker epoch. Only then may
-        the request report a newer controller or begin a fetch session, and only then is its reply
-        outside the clients' memory budget."""
+        """Serve a follower's fetch: in the fetch session of its connection, in a new one, or
+        without one (which ends the session of the connection). `is_registered`: True if the request
+        has the sender's registered broker epoch. Only then may the request report a newer
+        controller or begin a fetch session, and only then is its reply outside the clients' memory
+        budget."""
         connection = context.connection
         if is_registered:
             connection.belongs_to_broker()
@@ -136,10 +137,11 @@ class FetchHandler:
     def _go_on(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | ReplyLater:
-        """Serve a fetch in the fetch session of its connection. The session ends, and the follower
-        must begin another one, if the request names another session, skips a session epoch, or does
-        not have the registered broker epoch: a fetch offset of an earlier process of a broker must
-        not count for a later one."""
+        """Serve a fetch in the fetch session of its connection. If the request names another
+        session, skips a session epoch, would exceed the session's partitions, or does not have the
+        registered broker epoch, end the session and return the error with which the follower begins
+        another one: a fetch offset of an earlier process of a broker must not count for a later
+        one."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
         code = Code.FETCH_SESSION_ID_NOT_FOUND
@@ -186,7 +188,7 @@ class FetchHandler:
         self, context: RequestContext, request: FetchRequest, follower: FollowerIdentity | None
     ) -> Reply:
         """Serve a fetch of many partitions, in time slices, so that it does not hold the event
-        loop."""
+        loop. `follower`: the sender; None for a consumer."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
         rights = None if follower is not None else context.rights
         async for topic in in_turns(request.topics):
@@ -204,8 +206,10 @@ class FetchHandler:
         topic: FetchTopic,
         partition: FetchPartition,
     ) -> Asked:
-        """Look up one partition of a request. For a consumer, check its rights; for a follower,
-        record its fetch offset. The result contains the error if the partition may not be read."""
+        """Return one partition of a request with the replica here, or with the error if it may not
+        be read. For a consumer, check its rights; for a follower, record its fetch offset, which
+        acknowledges the records below it. `follower`: None for a consumer. `rights`: None if they
+        are not checked."""
         manager, image = self._manager, self._manager.image
         name, topic_id, index = topic.name, topic.topic_id, partition.partition
         if name is None and topic_id is not None and image is not None:

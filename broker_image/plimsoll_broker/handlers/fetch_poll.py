@@ -53,8 +53,9 @@ of any size."""
 
 
 class Growth:
-    """The number of bytes that arrived for one parked fetch since its last look. `by_end`: True for
-    a follower, which reads up to the log end and not only up to the high watermark."""
+    """Counts the bytes that arrived for one parked fetch since its partitions were last read (a
+    look), to decide when to read them again. `by_end`: True for a follower, which reads up to the
+    log end and not only up to the high watermark."""
 
     __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_room", "_unknown")
 
@@ -77,16 +78,17 @@ class Growth:
         self._ends[hosted] = self._end(hosted)
 
     def found(self, size: int, missing: int) -> None:
-        """Begin a new count after a look that did not find enough. `size`: the bytes found.
-        `missing`: how many more are needed; 0 if that is not known."""
+        """Reset the count after a look that did not find enough. `size`: the bytes read. `missing`:
+        how many more bytes the request needs before the next look; 0 if that is not known."""
         self._unknown = size == 0 and missing <= 1  # any new byte is enough, as for most readers
         self._missing = missing
         self._came = 0
 
     def there(self, hosted: Hosted, asked: FetchPartition, told: int) -> int:
-        """Return the number of bytes from the fetch offset on that count for the request, within
-        the partition's limit. This may be more than the bytes read (`told`), since a read ends at a
-        segment's end."""
+        """Return the number of bytes from the fetch offset on that count for the request's minimum,
+        within the partition's limit; and set how many further bytes of the partition may be
+        counted. The result may exceed the bytes read (`told`), since a read ends at a segment's
+        end."""
         end, size, most = self._end(hosted), told, asked.max_bytes
         if told < most and asked.offset < end:
             size = max(told, min(self._between(hosted, asked.offset, end), most))
@@ -103,7 +105,7 @@ class Growth:
         return sum(self.there(*one) for one in found)
 
     def moved(self, hosted: Hosted) -> None:
-        """Note that the partition has new records, to be counted later."""
+        """Record that the partition has new records, which `count` is to count."""
         self._moved[hosted] = None
 
     @property
@@ -118,8 +120,9 @@ class Growth:
         return moved
 
     def count(self, hosted: Hosted, times: int) -> None:
-        """Count the bytes that arrived in the partition since its last look or count. `times`: the
-        number of times that the request names the partition."""
+        """Add the bytes that arrived in the partition since its last look or count, within its
+        limit. `times`: the number of times that the request names the partition. If they cannot be
+        determined, `is_enough` becomes True."""
         before, end = self._ends.get(hosted), self._end(hosted)
         self._ends[hosted] = end
         if before is None or end < before:
@@ -132,8 +135,9 @@ class Growth:
             self._came += came
 
     def _between(self, hosted: Hosted, first: int, end: int) -> int:
-        """Return the number of bytes between two offsets of the log. If the log cannot be read,
-        return 0 and let the next look report the error."""
+        """Return the number of bytes from offset `first` to before `end` in the partition's log. If
+        the log cannot be read, return 0 and make `is_enough` True, so that the next look reports
+        the error."""
         try:
             return hosted.log.reader.bytes_between(first, end)
         except StorageError:
@@ -189,8 +193,8 @@ class Poll:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> Read:
-        """Read all partitions, within the memory that the connection is granted. Pass the result to
-        `reply` or `drop`, which settle the memory."""
+        """Read all partitions once, within the reply memory that the connection is granted, and
+        return the result. Pass the result to `reply` or `drop`, which settle the memory."""
         wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         try:
@@ -228,8 +232,9 @@ class Poll:
         return Read(topics, size, urgent, granted, wanted, there)
 
     def _denied(self, one: Asked) -> FetchedPartition | None:
-        """Return the refusal if the client may not read the topic now, or None if it may. A right
-        that was revoked while the request waited no longer counts."""
+        """Return the refusal if the client may not read the topic at this time, or None if it may.
+        A right that was revoked while the request waited no longer counts. Followers, and clients
+        without authorization, are never refused."""
         rights = self.rights
         if rights is None or one.topic is None or self.for_follower:
             return None
@@ -249,8 +254,9 @@ class Poll:
         return Granted(self._encode(read.topics, self._told(read)), read.size)
 
     def is_too_much(self, read: Read) -> bool:
-        """Charge the reply to the client's quota. Return True if the quota does not allow it: then
-        the client gets an empty reply and asks again later."""
+        """Charge the reply to the client's quota and return False. If the quota does not permit it
+        now, give back the memory of the read and return True: the client then gets an empty reply
+        with a throttle time. Without a quota return False."""
         if self.charges is None or not read.size or self.charges.fetched(read.size):
             return False
         self.connection.account.settle(read.granted, 0)
@@ -260,8 +266,8 @@ class Poll:
         return encode_response(self.version, topics, controller_epoch=epoch)
 
     def _told(self, read: Read) -> int | None:
-        """Count the reply in the traffic metrics and settle its memory. Return the controller epoch
-        to report to a follower, or None for a consumer."""
+        """Count the reply in the traffic metrics and settle its memory with the connection's
+        account. Return the controller epoch to report to a follower, or None for a consumer."""
         traffic = self.manager.traffic
         self.connection.account.settle(read.granted, read.size)
         epoch = None
@@ -278,8 +284,8 @@ class Poll:
         return epoch
 
     def drop(self, read: Read) -> None:
-        """Give back the memory of a read that did not find enough. The partitions are read again
-        once enough records have arrived."""
+        """Give back the memory of a read that did not find enough, and begin a new count of
+        arriving bytes. If no memory was granted, have `wake` called when there may be some."""
         self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
@@ -320,13 +326,13 @@ class Poll:
             self.watched.setdefault(one.hosted, []).append(one)
 
     def moved(self, hosted: Hosted) -> None:
-        """Note that the partition has new records. The next `wake` counts them and parks this Poll
-        at the partition again."""
+        """Record that the partition has new records and no longer holds this Poll. The next `wake`
+        counts them and parks this Poll at the partition again, or answers."""
         self.growth.moved(hosted)
 
     def wake(self) -> None:
-        """Answer the request if there is enough to read now; otherwise keep waiting. Called after
-        `moved`, or when memory may have become free."""
+        """Send the reply if there is enough to read now; otherwise stay parked. Called after
+        `moved`, at most once in a turn of the event loop, or when memory may have become free."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -346,8 +352,9 @@ class Poll:
                 self.future.set_result(reply)
 
     def _reply(self, *, at_last: bool) -> Reply | None:
-        """Return the reply, or None if there is not enough to read. `at_last`: True if the wait is
-        over, so that the reply is returned however small it is."""
+        """Return the reply, or None if there is not enough to read; the request then stays parked.
+        `at_last`: True if its wait time is over, so that the reply is returned however small it
+        is."""
         if not at_last and not self._is_worth_a_look():
             return None
         read = self.read()
@@ -357,7 +364,8 @@ class Poll:
         return None
 
     def _is_worth_a_look(self) -> bool:
-        """Return True if another look is worthwhile. Otherwise park the poll again at the
+        """Return True if the partitions should be read again: enough bytes arrived, a partition has
+        an error, or the Poll was woken by free memory. Otherwise park the Poll again at the
         partitions that woke it, and return False."""
         growth = self.growth
         moved = growth.take_moved()
@@ -369,7 +377,8 @@ class Poll:
         return growth.is_enough
 
     def _fails(self, hosted: Hosted) -> bool:
-        """Return True if this partition has an error or a denial, which must be answered now."""
+        """Return True if any request for this partition would get an error, a divergence or a
+        denial, which must be sent at once."""
         return any(
             self._denied(one) is not None
             or fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
@@ -430,7 +439,9 @@ class LongPoll(Poll):
         super()._listen_to(hosted)
 
     async def _worth_a_look(self, end_s: float) -> None:
-        """Wait until another look is worthwhile, at most until `end_s` (by the loop's clock)."""
+        """Wait until the partitions should be read again, as `_is_worth_a_look` decides, at most
+        until `end_s` (seconds of the loop's clock). Park this Poll again at partitions with too few
+        new bytes."""
         loop, growth = asyncio.get_running_loop(), self.growth
         while loop.time() < end_s:
             await set_within(self._woken, end_s - loop.time())

@@ -23,8 +23,9 @@ WAIT_MS_MAX = 60_000
 
 
 class FollowerIdentity(NamedTuple):
-    """The fetching follower and its broker epoch. `acknowledged_ms`: the time when the leader made
-    the reply that this fetch acknowledges; None if there was none."""
+    """The fetching follower and its broker epoch. `acknowledged_ms`: the monotonic time in ms when
+    the leader made the last reply on this connection, which this fetch acknowledges; None if there
+    was none."""
 
     broker_id: int
     broker_epoch: int
@@ -33,8 +34,8 @@ class FollowerIdentity(NamedTuple):
 
 class Asked(NamedTuple):
     """One partition of a Fetch request. `hosted`: the partition on this broker, or None. `refused`:
-    the error, if the partition is not read at all. `topic`: the topic's name, for the rights check
-    at each look; None if unknown."""
+    the error with which it is answered without reading; None if it is read, so that `hosted` is
+    set. `topic`: the topic's name, for the rights check at each look; None if unknown."""
 
     partition: FetchPartition
     hosted: Hosted | None
@@ -44,8 +45,8 @@ class Asked(NamedTuple):
 
 class Read(NamedTuple):
     """The result of reading all partitions of a fetch once (a look). `size`: the bytes read.
-    `urgent`: True if there is an error or a divergence, which must be answered now. `wanted`: the
-    bytes of memory requested for the reply; `granted`: the bytes obtained."""
+    `urgent`: True if a partition has an error or a divergence, which must be sent at once.
+    `wanted`: the bytes of memory requested for the reply; `granted`: the bytes obtained."""
 
     topics: list[Topic]
     size: int
@@ -82,8 +83,9 @@ def arrive(
     partition: FetchPartition,
     now_ms: int,
 ) -> FetchedPartition | None:
-    """Record a follower's fetch offset, which acknowledges all records below it. Return the refusal
-    if the replica does not accept the fetch, or None."""
+    """Record a follower's fetch offset, which acknowledges all records below it, at the time
+    `now_ms` (monotonic). Return None, or the refusal if the replica does not accept the fetch; then
+    nothing is recorded."""
     checked = hosted.replica.follower_fetch(
         FollowerFetch(
             follower.broker_id,
@@ -108,8 +110,10 @@ def read(
     *,
     for_follower: bool,
 ) -> FetchedPartition:
-    """Read records of one partition, up to `left` bytes. A follower gets all records, a consumer
-    only committed ones. The result may be an error instead."""
+    """Return records of one partition, at most `left` bytes and the partition's limit, but at least
+    one batch if `left` is above 0. A follower gets records up to the log end, a consumer up to the
+    high watermark. The result is an error instead if reading is not allowed or fails; an unreadable
+    log may take the replica offline."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     checked = fault(manager, hosted, partition, for_follower=for_follower)
     if checked is not None:
@@ -128,12 +132,12 @@ def read(
 
 
 def read_own_copy(hosted: Hosted, partition: FetchPartition, left: int) -> FetchedPartition:
-    """Read committed records of this broker's replica, leader or not, from its files, and as they
-    are there. Answer CORRUPT_MESSAGE where the files hold no batch.
+    """Return committed records of this broker's replica, leader or not, from its files as they are,
+    at most `left` bytes. The error is CORRUPT_MESSAGE if the files hold no whole batch at the
+    offset, KAFKA_STORAGE_ERROR if the disk failed.
 
-    An error has no consequence for the replica, and states where its log begins: the reader is an
-    auditor, which goes on behind it.
-    """
+    An error has no effect on the replica, and its result states the log start: the reader is an
+    auditor, which continues behind the error."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     code = replica.own_copy_fetch(partition.offset)
     records: Buffer = b""
@@ -161,8 +165,8 @@ def fault(
 
 
 def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
-    """Return records from the memory cache, where most readers at the log end find them, or else
-    from the segment files."""
+    """Return whole batches from `offset` to before `end`: from the memory cache, where most readers
+    at the log end find them, or else from the segment files. Raise StorageError."""
     found = log.recent.read(offset, max_bytes, end)
     return log.read(offset, max_bytes, end) if found is None else found
 

@@ -49,7 +49,8 @@ def partitions_named(request: FetchRequest) -> int:
 class _Followed:
     """One partition of a session. `asked`: the follower's last request for it. `refused`: the
     error, if the partition cannot be read. `said`: the high watermark and log start in the last
-    reply; None if they must be sent. `parked`: True if changes of the partition wake the session.
+    reply; None if they must be sent. `hosted`: the partition on this broker, or None. `parked`:
+    True if the session is registered at the replica to be woken by changes of the partition.
     `settled`: the follower's progress if the partition is settled, or None."""
 
     __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
@@ -118,13 +119,15 @@ class FetchSession:
         return len(self._followed) + partitions_named(request) <= PARTITIONS_MAX
 
     def is_next(self, request: FetchRequest) -> bool:
-        """Return True if the request has the next session epoch. If not, a request was lost or
-        repeated, and the session must end."""
+        """Return True if the request has the next session epoch. Otherwise a request was lost or
+        repeated, and the caller must end the session."""
         return request.session_epoch == self._next_epoch
 
     def fetch(self, request: FetchRequest) -> Reply | ReplyLater:
-        """Serve the next request of the session: apply its changes to the set of partitions, record
-        the fetch offsets, and reply at once or when there is something to send."""
+        """Serve the next request of the session: add and remove the partitions that it names,
+        record the fetch offsets of all, and return the reply, or a later reply if there is not
+        enough to send and the request permits a wait. A request that still waits is answered
+        first."""
         if self._future is not None and not self._future.done():
             self._future.set_result(self._reply(self._look()))  # one request at a time
         self._request = request
@@ -259,7 +262,8 @@ class FetchSession:
             followed.hosted.replica.parked.park(self, for_commit=False)
 
     def _leave(self, followed: _Followed) -> None:
-        """Stop waking the session for this partition, and end the partition's settled state."""
+        """Unregister the session at this partition's replica, and end the partition's settled
+        state."""
         if followed.settled is not None:
             followed.settled.unsettle(self._presence)
             followed.settled = None
@@ -297,8 +301,9 @@ class FetchSession:
             self._reopen(followed)
 
     def wake(self) -> None:
-        """Answer the waiting request if there is enough to send; otherwise keep waiting. Called
-        once in a turn of the event loop, after `moved` for all partitions that changed."""
+        """Send the reply of the waiting request if there is enough to send; otherwise it keeps
+        waiting. Called once in a turn of the event loop, after `moved` for all partitions that
+        changed."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -321,8 +326,8 @@ class FetchSession:
                 self._listen_again()
 
     def close(self) -> None:
-        """End the session and answer the waiting request, if any: the connection is lost, or the
-        follower gives the session up."""
+        """End the session: answer the waiting request, if any, and remove all partitions. Called
+        when the connection is lost or the follower begins another session."""
         self._answer(at_last=True)
         if self._timer is not None:
             self._timer.cancel()
