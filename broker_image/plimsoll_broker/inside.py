@@ -35,7 +35,10 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 class InsidePeers:
     """Connects this broker to brokers and controllers of its cluster, with TLS as the committed
     mode demands, and decides which peers may connect to it. `directory`: the folder of this
-    broker's certificate files; None if everything is in plaintext for good."""
+    broker's certificate files; None if all connections are in plaintext as long as the process
+    runs. `refusals`: counts refused peers. `let_in_plaintext`: returns the number of accepted
+    plaintext connections of brokers. `changed`: called when the committed mode or the trusted
+    certificates change."""
 
     def __init__(self, cluster_id: UUID, directory: str | None = None) -> None:
         self._cluster_id = cluster_id
@@ -90,17 +93,20 @@ class InsidePeers:
         return "" if self._files is None else self._files.error
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new metadata image. The metadata stream calls this."""
+        """Use the mode and the trusted certificates of the new metadata image, as `learn` does.
+        Subscribed to the metadata stream."""
         self.learn(new)
 
     def learn(self, image: ClusterImage) -> None:
-        """Take the mode and the trusted certificates that this metadata image has committed."""
+        """Use the mode and the trusted certificates that this metadata image has committed. If they
+        differ from those in use, call `changed`."""
         if image.inside != self._committed:
             self._committed = image.inside
             self.changed()
 
     async def run(self) -> None:
-        """Look for renewed files until cancelled."""
+        """Read the certificate files again every LOOK_S seconds, to find renewed ones, until
+        cancelled. Without a directory only wait."""
         while self._files is not None:
             self._files.look()
             await asyncio.sleep(LOOK_S)
@@ -109,8 +115,9 @@ class InsidePeers:
     # --- admission -----------------------------------------------------------------------------
 
     def refuses(self, peer: Peer | None, address: str = "") -> str:
-        """Return the reason to refuse a peer with this certificate, or "". A refusal is counted if
-        an address is given."""
+        """Return the reason to refuse a peer that presented this certificate, by the committed mode
+        and trust, or an empty string if it is admitted. `peer`: None without a certificate. With an
+        `address`, a refusal is counted in `refusals`."""
         reason = refuses_broker(self._committed, self._cluster_id, peer)
         if reason and address:
             self.refusals.met(reason, address)
@@ -134,7 +141,8 @@ class InsidePeers:
 
     def is_outdated(self, link: Link | None) -> bool:
         """Return True if the connection should be replaced: it must use TLS now, this broker has a
-        new certificate, or the peer's certificate is no longer trusted."""
+        new certificate, or the peer broker's certificate is no longer trusted. Return False for
+        None (a connection that is not tracked)."""
         if link is None:
             return False
         if self._dialler.is_outdated(link):

@@ -238,7 +238,7 @@ async def load(
     shards: Callable[[], list[GroupShard]],
 ) -> None:
     """Read the shard's whole log, activate the shard and decide its held operations. If the log
-    cannot be read, the shard fails; if leadership ends meanwhile, it stays in its phase. If groups
+    cannot be read, the shard fails; if leadership ends meanwhile, it is not activated. If groups
     were not loaded for lack of memory, log that. `beside`: the shards to be loaded next; their
     logs, if newly made, are made durable with that of `shard`. `shards`: returns all shards of this
     broker, which share its memory."""

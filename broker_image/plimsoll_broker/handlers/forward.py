@@ -50,7 +50,7 @@ a shorter timeout."""
 
 
 def timeout_ms_of(request: Any) -> int:
-    """Return the timeout that a client's request states, in whole milliseconds."""
+    """Return the timeout that a client's request states, in ms, rounded towards 0."""
     return int(request.timeout / timedelta(milliseconds=1))
 
 
@@ -82,8 +82,8 @@ async def ask(
     names: tuple[str, ...],
     timeout_ms: int,
 ) -> tuple[TopicAnswer, ...]:
-    """Have the controller create or delete topics. Return one answer for each topic; if the whole
-    request is refused, repeat the refusal for each of `names`."""
+    """Have the controller create or delete topics. Return one answer for each topic. If the whole
+    request is refused or no controller answers in time, return that refusal for each of `names`."""
     match await forward(view, request, timeout_ms):
         case TopicsAnswer(topics=topics):
             return topics
@@ -96,8 +96,9 @@ async def ask(
 async def ask_for_changes(
     view: ClusterView, request: TopicChange, names: tuple[str, ...], timeout_ms: int
 ) -> dict[str, TopicChanged]:
-    """Have the controller change these topics. Return the outcome by topic, once this broker's
-    image has the changes or the timeout is over."""
+    """Have the controller change these topics, and return the outcome by topic once this broker's
+    image has the changes, or `timeout_ms` later. If the metadata version is too old, the whole
+    request is refused or no controller answers, return that refusal for each of `names`."""
     if view.image.metadata_version < CHANGES_SINCE:
         # An older controller would close the connection that also carries the heartbeats.
         message = (
@@ -120,8 +121,9 @@ async def ask_for_changes(
 async def forward_security(
     view: ClusterView, context: RequestContext, request: SecurityChange
 ) -> Answer:
-    """Forward a client's change of ACLs, SCRAM users or quotas. Return the controller's answer once
-    this broker's image has the change or the timeout is over."""
+    """Forward a client's change of ACLs, SCRAM users or quotas, and return the controller's answer
+    once this broker's image has the change, or after SECURITY_TIMEOUT_MS. Return a refusal if the
+    metadata version is too old or no controller answers."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
             f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
@@ -140,8 +142,9 @@ async def forward_security(
 
 def behalf_of(view: ClusterView, context: RequestContext) -> OnBehalf | None:
     """Return the identity of the client, by which the controller checks the client's rights again.
-    The identity is sent even if authorization is off here, since this broker may not have seen a
-    change of that yet. Return None if an older controller would not understand it."""
+    It is sent even if authorization is off here, since this broker may not have applied a change of
+    that yet. Return None if authorization is off and the metadata version is below SECURITY_SINCE,
+    where a controller may not know the field."""
     if context.rights is not None:
         behalf: OnBehalf = context.rights.behalf
         return behalf

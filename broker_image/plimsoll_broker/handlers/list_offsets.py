@@ -34,7 +34,8 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
 class _Offset(NamedTuple):
-    """The result for one partition; a field is -1 if it has no value."""
+    """The result for one partition: error code, timestamp in ms since 1970, offset and its leader
+    epoch. A field other than `code` is -1 if it has no value."""
 
     code: int
     timestamp: int = -1
@@ -74,8 +75,8 @@ def _refused(version: int, asked: Any, times: int) -> Code | None:
 
 
 def _told(hosted: Hosted, found: _Offset) -> _Offset:
-    """Return the result with the leader epoch of its offset filled in, if the log knows the
-    epoch."""
+    """Return the result with the leader epoch of its offset filled in; unchanged if the log does
+    not know the epoch."""
     epoch = hosted.log.epochs.epoch_at(found.offset)
     return found if epoch is None else found._replace(leader_epoch=epoch)
 
@@ -118,8 +119,8 @@ def _replica_of(value: int) -> int | None:
 
 
 def _check_name(context: RequestContext, request: Any) -> None:
-    """Raise CloseConnection if the request is for a replica on another broker than the one that the
-    peer's certificate names."""
+    """Raise CloseConnection if the request names a replica of another broker than the peer's
+    certificate does. A peer without a certificate is not checked."""
     if not context.connection.speaks_for(_replica_of(request.replica_id)):
         raise CloseConnection("other-peer")
 
@@ -164,9 +165,10 @@ class ListOffsetsHandler:
     # --- one partition --------------------------------------------------------------------------
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
-        """Return the partition and the end offset that this client may see, or an error. The end
-        offset is None if a new leader does not know it yet; an error is returned instead only if
-        the end was requested."""
+        """Return the partition and the end offset that this client may see, or the error. A
+        follower sees the log end, a consumer the high watermark. The end offset is None if a new
+        leader does not know its high watermark yet and the request is not for the end; for the end
+        that is an error."""
         if each.refused is not None:
             return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
@@ -197,8 +199,8 @@ class ListOffsetsHandler:
         return replica is not None and may_ask(self._port, replica)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
-        """Return the result for a timestamp that stands for the start or the end of the log, not
-        for a time."""
+        """Return the result for a special timestamp: the end (LATEST) or start (EARLIEST,
+        EARLIEST_LOCAL) of the log, no offset for LATEST_TIERED, or the error."""
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -237,9 +239,10 @@ class ListOffsetsHandler:
         return _told(hosted, _Offset(Code.NONE, *found))
 
     async def _search(self, hosted: Hosted, timestamp: int) -> Found | None:
-        """Search the log for a timestamp, one segment in each turn of the client. Return None if no
-        record has such a timestamp, or if the partition was removed meanwhile: its file names may
-        belong to another topic by then."""
+        """Return timestamp and offset of the first record with a time of at least `timestamp`
+        (MAX_TIMESTAMP: of the newest record). Each segment is read in a thread when it is the
+        client's turn. Return None if there is no such record, or if the partition was removed
+        meanwhile: its file names may belong to another topic by then."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         steps: Iterator[Step] | None = None
         while True:

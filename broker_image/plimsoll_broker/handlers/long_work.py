@@ -48,8 +48,9 @@ _BYTES_EACH = 4
 
 
 def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield each item of a client's request as `in_slices` does. Between slices the request waits
-    for its principal's turn, and before the first one if others wait."""
+    """Yield each item of a client's request as `in_slices` does. After each slice wait for the turn
+    of the request's principal among the listener's long requests; before the first one, too, if
+    other requests wait. Outside of a request, only yield between slices."""
     owner = SERVING.get()
     if owner is None or owner.slices is None:
         return in_slices(items)
@@ -72,13 +73,14 @@ class Aside:
         self.queue = FairWork() if queue is None else queue
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when the client's turn has come, and return its result. The time
-        is charged to the request. Raises CloseConnection as `FairWork.do` does."""
+        """Run `work` in a thread when it is the turn of the request's principal, and return its
+        result. The processor time is charged to the request. Raises CloseConnection if too much
+        work of the principal waits or the client disconnects before the turn."""
         return await self.queue.do(work)
 
     async def some(self, things: int, work: Callable[[], T]) -> T:
-        """Run `work`, which visits `things` items, and return its result. It runs at once if the
-        items are few, else in a thread."""
+        """Run `work`, which visits `things` items, and return its result: at once if there are at
+        most THINGS_AT_ONCE, else in a thread as `do` does."""
         return work() if things <= THINGS_AT_ONCE else await self.do(work)
 
     async def decoded(self, context: RequestContext) -> Any:
@@ -101,8 +103,8 @@ def is_short(context: RequestContext) -> bool:
 
 
 def things(context: RequestContext) -> int:
-    """Return roughly how many items a request may name, judged by its length; 0 if the request is
-    short. Call it before the request's bytes are released."""
+    """Return an upper bound of the number of items that a request may name, judged by its length; 0
+    if the request is short. Call it before the request's bytes are released."""
     return 0 if is_short(context) else len(context.body) // _BYTES_EACH
 
 
@@ -126,9 +128,9 @@ class ConnectionLines:
     def add(
         self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
-        """Serve the request once all earlier ones in its connection's line are decided, and return
-        a future of the reply. If the client disconnects, the request being served is completed and
-        later ones are dropped."""
+        """Queue the request in its connection's line: `serve` is called once all earlier ones are
+        decided. Return a future of the reply. If the client disconnects, a request that is being
+        served is completed, and later ones in the line are dropped."""
         connection = context.connection
         before = None if self.idle(connection) else connection.line
         task = asyncio.ensure_future(_behind(before, context, serve))
@@ -155,8 +157,9 @@ async def _behind(
 
 
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
-    """Pass the result of a request's task on to its future. This is a callback and not a task,
-    since a task that is cancelled before its first turn would not run."""
+    """Set the result of a request's task on `answer`, the future of its reply: value, exception or
+    cancellation. If that future is done, only report the task's exception. This is a callback and
+    not a task, since a task that is cancelled before its first turn would not run."""
     if answer.done():
         _surface(task)  # the session has gone: a bug would not be reported elsewhere
     elif task.cancelled():

@@ -133,8 +133,8 @@ class AutoCreation:
         self._lines = ClientLines(logging.getLogger("plimsoll.metadata"))
 
     def may_make(self, name: str) -> bool:
-        """Return True if a request for this name may create a topic: creation on demand is on, and
-        the name is valid and not internal."""
+        """Return True if a Metadata request may create a topic of this name: creation on demand is
+        enabled, and the name is valid and not internal. The topic may exist already."""
         own = is_internal(name) or name == CLUSTER_METADATA
         return self.enabled and not own and check_form(name) is None
 
@@ -144,9 +144,10 @@ class AutoCreation:
         charges: QuotaCharges | None = None,
         behalf: OnBehalf | None = None,
     ) -> bool:
-        """Have the controller create those of these topics that are not requested already, as far
-        as the client's quota allows (`charges`) and by its rights (`behalf`). Return True if
-        `names` is not empty."""
+        """Have the controller create those of these topics that were not requested a moment ago, as
+        far as NAMES_MAX and the client's quota (`charges`; None: no quota) permit, by the client's
+        rights (`behalf`). Return True if `names` is not empty, even if nothing is requested now;
+        the answer of the controller is not awaited."""
         possible = dict.fromkeys(names)
         room = max(NAMES_MAX - len(self._recent), 0)
         new = list(islice((name for name in possible if name not in self._recent), room))
@@ -226,7 +227,8 @@ class AwaitedLeaders:
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
-        """Return the lost leaders because of which replies are held now."""
+        """Return the leaders that this broker has lost and because of which replies are held now:
+        those that are not fenced yet and not lost for too long. An empty set if there are none."""
         lost = self._view.lost_leaders()
         found = awaited(self._view.image, lost) if lost else _NOBODY
         if not found:
@@ -234,9 +236,9 @@ class AwaitedLeaders:
         return found
 
     async def wait(self, things: int, named: Named) -> None:
-        """Wait until the reply names no lost leader any more, since that leader was fenced or
-        reached again; at most `AWAITED_MS`. `named`: returns the topics of the reply; `things`: the
-        number of items that `named` visits."""
+        """Return once the reply would name no lost leader any more, since each was fenced or
+        reached again, or after AWAITED_MS; at once if there is none. `named`: returns the topics of
+        the reply; `things`: the number of items that `named` visits."""
         view, loop = self._view, asyncio.get_running_loop()
         until_s = loop.time() + AWAITED_MS / 1000
         seen, topics = None, None
@@ -261,9 +263,10 @@ class AwaitedLeaders:
         return change
 
     async def _watch(self) -> None:
-        """Wake held replies when the image or the lost leaders change, as long as replies are held.
-        One task does so for all: if a broker dies, all its clients ask another one at once, and a
-        thousand tasks would keep the event loop busy for seconds."""
+        """Complete the futures of held replies when the image or the set of lost leaders changes,
+        or at their deadlines; return when no reply is held. One task does so for all: if a broker
+        dies, all its clients ask another one at once, and a thousand tasks would keep the event
+        loop busy for seconds."""
         view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
         try:
             while waiting:
@@ -328,8 +331,8 @@ class SharedAnswer:
         self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
 
     def another(self) -> asyncio.Future[bytes]:
-        """Return a future of the reply for one more client. If all such futures are cancelled, the
-        task that makes the reply is cancelled, too."""
+        """Return a future of the reply for one more client. When all futures returned so far are
+        cancelled, the task that makes the reply is cancelled, too, and `given_up` is True."""
         self._waiting += 1
         mine = asyncio.shield(self.task)
         mine.add_done_callback(self._done)
@@ -408,7 +411,8 @@ class _Answering(NamedTuple):
         ]
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:
-        """Return the entries of the requested topics, each topic once, as in Kafka."""
+        """Return the entries of the requested topics in the request's order, each topic once, as in
+        Kafka; all topics by name if all are requested."""
         image = self.image
         if _all_are_asked_for(asked, self.version):
             topics = sorted(image.topics.values(), key=lambda topic: topic.name)
@@ -452,8 +456,9 @@ class MetadataHandler:
         return self._answer(context)
 
     async def _after_registration(self, context: RequestContext) -> bytes:
-        """Serve a request that came before any broker had an endpoint on the client's listener, as
-        in a new cluster. Close the connection if there is none after `OPENED_MS_MAX`."""
+        """Wait up to OPENED_MS_MAX until any broker has an endpoint on the client's listener, which
+        none has in a new cluster, and return the reply. Raise CloseConnection if there is none by
+        then."""
         is_opened = partial(_is_opened, context.connection.listener)
         if not await self._view.watch.wait_for(is_opened, OPENED_MS_MAX):
             raise CloseConnection("no-broker")
@@ -498,8 +503,9 @@ class MetadataHandler:
     async def _read_aside(
         self, context: RequestContext, answering: _Answering, asked: _MetadataQuestion | None
     ) -> bytes:
-        """Parse the request and make the reply in a thread. `asked`: the key under which the reply
-        is remembered; None if it is not remembered."""
+        """Parse the request and make the reply in a thread. If creation on demand is enabled, have
+        missing topics created. `asked`: the key under which the reply is remembered; None if it is
+        not. A reply that lacks topics being created is not remembered."""
         aside, wanted = self._view.aside, False
         if not self._creation.enabled:
             answer = await aside.do(partial(answering.of, context.body))
@@ -513,12 +519,13 @@ class MetadataHandler:
         return answer
 
     def _want(self, context: RequestContext, names: list[str]) -> bool:
-        """Have the controller create these topics, for the client of this request. Return True if
-        `names` is not empty."""
+        """Have the controller create these topics, by the quota and rights of this request's
+        client. Return True if `names` is not empty."""
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
     def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
-        """Return the requested names that do not exist and may be created on demand."""
+        """Return the names in the request that do not exist and may be created on demand; empty if
+        the client does not allow it."""
         return list(filter(self._creation.may_make, _unknown(image, request)))
 
     async def _made_aside(
@@ -531,8 +538,8 @@ class MetadataHandler:
     def _later(
         self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        """Make the reply in a task that further clients with the same request share. The first
-        client is charged."""
+        """Begin to make the reply in a task, which further clients with the same request share, and
+        return a future of it. The work is charged to the first client."""
         making = self._making[asked] = SharedAnswer(context, answer)
         making.task.add_done_callback(partial(self._made, asked, making))
         return making.another()
@@ -540,7 +547,8 @@ class MetadataHandler:
     def _made(
         self, asked: _MetadataQuestion, making: SharedAnswer, task: asyncio.Future[bytes]
     ) -> None:
-        """Remove a finished task from the shared ones, and retrieve its exception."""
+        """Remove a finished task from the shared ones, and retrieve its exception, so that asyncio
+        does not report it; the waiting clients get it."""
         if self._making.get(asked) is making:
             del self._making[asked]
         heard(task)

@@ -71,8 +71,9 @@ async def _ask(
     timeout_ms: int,
     sees: Callable[[ClusterImage, Any], bool],
 ) -> Answer:
-    """Send the command to the controller. Return its answer once `sees` is True of this broker's
-    image for every changed partition, or once the timeout is over."""
+    """Send the command to the controller, and return its answer once `sees` is True of this
+    broker's image and each successfully changed partition, or once `timeout_ms` is over. A refusal
+    is returned at once."""
     answer = await forward(view, command, timeout_ms)
     if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
         changed = [each for each in answer.partitions if not each.code]
@@ -87,8 +88,8 @@ def _results(
     kind: type[ElectionAnswer | TargetAnswer],
     asked: Iterable[PartitionName | PartitionTarget],
 ) -> tuple[PartitionAnswer, ...]:
-    """Return the result of each partition. If the whole request is refused, repeat the refusal for
-    each of `asked`."""
+    """Return the result of each partition in the controller's answer. If the answer refuses the
+    whole request, return that refusal for each of `asked`, as results of type `kind`."""
     if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
         return answer.partitions
     if not isinstance(answer, Refused):
@@ -187,8 +188,8 @@ _NOTHING = ReassignmentsAnswer(partitions=())
 
 
 def _targets(request: Any) -> tuple[PartitionTarget, ...]:
-    """Return the requested target replicas of each partition. A partition without replicas (None)
-    has its reassignment cancelled."""
+    """Return the requested target replicas of each partition. `replicas` is None for a partition
+    with a reassignment to be cancelled."""
     return tuple(
         PartitionTarget(
             topic=topic.name,
@@ -258,8 +259,8 @@ def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
 
 
 def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:
-    """Return the partitions that `topics` names and that exist; all partitions if `topics` is
-    None."""
+    """Return the existing partitions that `topics` names, each once, in the request's order; all
+    partitions, by key, if `topics` is None."""
     if topics is None:
         return sorted(image.partitions.values(), key=lambda p: p.key)
     keys = {

@@ -78,8 +78,9 @@ class DeniedTopics(NamedTuple):
     decided_by: SecurityState | None = None
 
     def may(self, name: str) -> bool:
-        """Return True if the client may write the topic now. If the security rules have changed
-        since `names` was decided, check the right again."""
+        """Return True if the client may write the topic at the time of the call: always without
+        authorization, never if the topic is in `names`. If the security rules have changed since
+        `names` was decided, check the right again, with an audit entry for a denial."""
         rights = self.rights
         if rights is None:
             return True
@@ -93,8 +94,9 @@ NOTHING = DeniedTopics()
 
 
 def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Check the client's right to write each topic of a request that names few topics. `rights` is
-    None if authorization is off."""
+    """Return the topics of the request that the client has no right to write, and audit each
+    denial. For requests that name few topics. `rights` is None if authorization is off; then none
+    is denied."""
     if rights is None:
         return NOTHING
     decided_by = rights.security
@@ -103,7 +105,7 @@ def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopi
 
 
 async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Do what `denied_at_once` does, for any number of topics: the checks are done in time
+    """Return the same as `denied_at_once`, for any number of topics: the checks are done in time
     slices."""
     if rights is None:
         return NOTHING
@@ -151,15 +153,16 @@ class ProduceAnswer:
         self.results[topic][1].append(result)
 
     def waiter(self, topic: int, note: Callable[[int], None] | None) -> ProduceAck:
-        """Return the waiter's token for the partition that was added last: the reply waits until
-        the token is answered. `note` is called with the error code if the batch is not
-        acknowledged."""
+        """Return a token for the partition that was added last: the reply waits until the token's
+        `answer` is called. `topic`: the position of its topic in `results`. `note`: called with the
+        error code if the batch is not acknowledged; None if nothing is to be recorded then."""
         self._remaining += 1
         return ProduceAck(self, topic, len(self.results[topic][1]) - 1, note)
 
     def answered(self, topic: int, result: int, code: int) -> None:
-        """Set the error code of one partition (NONE if acknowledged). `topic` and `result` are
-        positions in `results`. Complete the reply if no partition is left."""
+        """Set the result of one partition: `code`, NONE if acknowledged. `topic` and `result` are
+        positions in `results`. If no other partition waits and `whole` was called, complete the
+        future of the reply."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
             partitions = self.results[topic][1]
@@ -172,9 +175,9 @@ class ProduceAnswer:
                 self._future.set_result(reply)
 
     def whole(self) -> ReplyLater | None:
-        """Note that all partitions were added. Return the future of the reply, or None if no
-        partition waits. Drop the reference to the request, so that the memory of its batches is
-        free while the commit is awaited."""
+        """Declare that all partitions were added. Return the future of the reply, or None if no
+        partition waits, so that the caller makes the reply now. Drop the reference to the request,
+        so that the memory of its batches is free while the commit is awaited."""
         del self.request
         self._remaining -= 1
         if self._remaining:
@@ -227,7 +230,7 @@ def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str
 
 
 def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceRequest:
-    """Return the request without the records of denied topics."""
+    """Return the request with None in place of the records of each denied topic."""
     if not denied.names:
         return request
     topics = [
@@ -284,8 +287,9 @@ class ProduceHandler:
     async def _serve(
         self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
     ) -> Reply | ReplyLater | None:
-        """Serve a long request, in time slices. `denied`: None if the client's rights were not
-        checked yet."""
+        """Serve a long request: check its batches in threads, make new logs of its partitions
+        durable, then append batch by batch, with other tasks in between. `denied`: the topics that
+        the client may not write; None if its rights were not checked yet."""
         if denied is None:
             denied = await denied_in_slices(context.rights, request)
             request = _without_contents(request, denied)
@@ -313,8 +317,9 @@ class ProduceHandler:
     async def _in_codec(
         self, topic: str, index: int, records: memoryview | None, checked: Checked
     ) -> tuple[memoryview | None, Checked]:
-        """Return the batch and its check, recompressed if the topic requires another codec; or an
-        error if that fails."""
+        """Return the batch and the result of its check; if the topic requires another codec, the
+        recompressed batch with its header, or an error in place of the header if recompression
+        fails."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or records is None or isinstance(checked, BadSent):
             return records, checked
@@ -326,8 +331,8 @@ class ProduceHandler:
         return (records, made) if isinstance(made, BadSent) else made
 
     def _leading(self, denied: DeniedTopics) -> Wanted:
-        """Return a function that does what `_leads` does, but returns None for denied topics
-        without looking them up."""
+        """Return a function that returns what `_leads` does, but None for denied topics, without
+        looking them up."""
         if not denied.names:
             return self._leads
         names = denied.names
@@ -338,8 +343,9 @@ class ProduceHandler:
         return leads
 
     def _leads(self, topic: str, index: int, size: int) -> Demand | None:
-        """Return what the topic demands of a batch of `size` bytes. Return None if the batch may
-        not be accepted here: this broker does not lead the partition, or the batch is too large."""
+        """Return the demands of the topic on a batch of `size` bytes. Return None if the batch may
+        not be accepted here: this broker does not lead the partition, or the batch exceeds
+        max.message.bytes."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
             return None
@@ -410,8 +416,9 @@ class ProduceHandler:
         sent: _Sent,
         checked: Checked,
     ) -> tuple[ProducedPartition, int | None]:
-        """Do what `_one` does, but refuse the batch if it would overtake a rejected batch of the
-        same connection."""
+        """Append or refuse one batch as `_one` does, and record a rejection on the connection. If
+        the batch would overtake a rejected batch of the same connection, reject it with the same
+        error instead."""
         refused = connection.refused
         topic, index, records = sent
         if refused:
@@ -433,8 +440,10 @@ class ProduceHandler:
         checked: Checked,
         writer: str,
     ) -> tuple[ProducedPartition, int | None]:
-        """Append or refuse one batch. Return the partition's result, and the end offset that must
-        be acknowledged before the client is answered, or None."""
+        """Append or refuse one batch. Return the partition's result, and the offset up to which
+        records must be acknowledged before the client is answered; None for a refused batch or if
+        the client need not wait. A duplicate of an appended batch succeeds with the offsets of the
+        first. `writer`: the principal or address that the bytes on the disk count for."""
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(
@@ -501,8 +510,8 @@ class ProduceHandler:
         self, name: str, index: int, listener: Listener
     ) -> tuple[BrokerId, int, str, int] | None:
         """Return the id, leader epoch, host and port of the partition's leader, for a client that
-        sent its request to another broker. Return None if there is no leader, or none that the
-        client can reach."""
+        sent its request to another broker. Return None if the partition does not exist, is
+        leaderless, or has a leader without an endpoint on the client's listener."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
             return None
@@ -531,8 +540,9 @@ class ProduceHandler:
 
 
 def _required(hosted: Hosted, end: int, acks: int) -> int | None:
-    """Return the offset up to which the client must wait, which is `end`: with acks=all until it is
-    committed, with acks=1 until it is on this disk. Return None if the client need not wait."""
+    """Return `end` if the client must wait until records below it are committed (acks=-1), or are
+    flushed here as flush.messages requires (acks=1). Return None if it need not wait: acks=0, or
+    acks=1 with nothing to flush."""
     if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
         return end
     return None
@@ -553,8 +563,9 @@ def _nothing(producer_id: int) -> None:
 def _judged(
     hosted: Hosted, records: memoryview | None, checked: Checked, clock: WallClock
 ) -> Checked:
-    """Apply the partition's configs to the result of a batch's check: the size limit and the range
-    of timestamps. Return the header, or the error."""
+    """Apply the partition's configs to the result of a batch's check: the size limit and, unless
+    the broker sets timestamps, their range. Return the header, or the error; KAFKA_STORAGE_ERROR if
+    the batch was not checked because the replica is offline."""
     if records is not None and len(records) > hosted.max_message_bytes:
         message = (
             f"the batch has {len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"

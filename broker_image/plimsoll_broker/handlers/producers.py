@@ -48,15 +48,17 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     def take(self) -> int | None:
-        """Return the next producer id of the block, or None if the block is used up."""
+        """Remove the next producer id from the block and return it, or return None if the block is
+        used up."""
         if self._next == self._end:
             return None
         self._next += 1
         return self._next - 1
 
     async def allocate(self) -> int | None:
-        """Return the next producer id, from a new block if the present one is used up. Return None
-        if no controller has allocated a block in time."""
+        """Remove the next producer id from the block and return it. If the block is used up, first
+        have the controller allocate another one. Return None if no controller answers within
+        ALLOCATE_MS_MAX, or it refuses."""
         async with self._allocating:
             producer_id = self.take()
             if producer_id is not None:

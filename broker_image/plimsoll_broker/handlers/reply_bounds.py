@@ -75,8 +75,9 @@ Bound = Callable[[RequestLength, ToBeTold], int]
 
 
 def by_request(least: int, row: int) -> Bound:
-    """Return the bound of a reply with one row for each item of the request. `least`: the fewest
-    bytes of an item in the request. A row has the item's name and `row` further bytes."""
+    """Return the function that bounds a reply with one row for each item of the request, in bytes.
+    `least`: the fewest bytes of an item in the request. `row`: the most bytes of a row beside the
+    item's name."""
     return lambda asked, _: asked.size + asked.rows(least) * row
 
 
@@ -173,8 +174,9 @@ handler: `bounded` raises KeyError."""
 def bounded(
     handlers: Mapping[ApiKey, Handler], there: Callable[[], ToBeTold]
 ) -> dict[ApiKey, Handler]:
-    """Return the same handlers, each wrapped so that it takes memory for its reply first. `there`
-    returns the contents by which replies are bounded."""
+    """Return a table of the same handlers, each wrapped so that it takes memory for its reply
+    before it runs, unless its API needs no bound. `there`: returns the contents by which replies
+    are bounded. Raise KeyError for an API without a row in `BOUNDS`."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         bound = BOUNDS[key]
@@ -216,9 +218,9 @@ async def _when_there_is_room(
 
 
 async def _finished(room: ReplyRoom, result: Awaitable[Reply | None]) -> Reply | None:
-    """Wait for the reply, and attach the taken memory to it. The memory needs no release if this
-    task is cancelled before its first turn: then the connection is lost, which gives back all its
-    memory."""
+    """Wait for the reply, and return it with the memory that `room` has taken; without a reply give
+    the memory back and return None. The memory needs no release if this task is cancelled before
+    its first turn: then the connection is lost, which gives back all its memory."""
     with room:
         reply = await result
         return None if reply is None else room.reply(reply)

@@ -45,18 +45,20 @@ _T = TypeVar("_T")
 def within_quota(
     context: RequestContext, wanted: Sequence[tuple[_T, int]], strict_version: int
 ) -> list[_T]:
-    """Return those items of a request that the quota allows; the caller refuses the rest. `wanted`:
-    each item with the number of partitions that it creates or deletes. `strict_version`: the first
-    request version in which clients understand a refusal; in an earlier version all items are
-    allowed. The caller must call `charge_made`, whatever the outcome."""
+    """Return the leading items of a request that the quota `controller_mutation_rate` permits now,
+    and reserve tokens for them; the caller refuses the rest. `wanted`: each item with the number of
+    partitions that it creates or deletes. `strict_version`: the first request version in which
+    clients understand a refusal; in an earlier version all items are permitted. The caller must
+    then call `charge_made`, whatever the outcome."""
     return reserved(context.charges, wanted, strict=context.api_version >= strict_version)
 
 
 def reserved(
     charges: QuotaCharges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
 ) -> list[_T]:
-    """Return the items that the quota allows, and reserve tokens for their partitions. If `strict`
-    is False, return all. If `charges` is None there is no quota."""
+    """Return the leading items that the quota permits now, and reserve tokens for their partitions.
+    If `strict` is False, return all, and reserve for all. `wanted`: each item with its number of
+    partitions. If `charges` is None there is no quota, and all are returned."""
     if charges is None:
         return [one for one, _ in wanted]
     taken = []
@@ -69,8 +71,9 @@ def reserved(
 
 
 def charge_made(context: RequestContext, partitions: int | None) -> None:
-    """Charge the number of partitions that were created or deleted, and set the client's throttle
-    time. If `partitions` is None the number is not known, and the reservation is charged."""
+    """Charge the number of partitions that were created or deleted in place of the reserved tokens,
+    and set the throttle time of the request. `partitions`: None if the number is not known; then
+    the reservation is charged. Do nothing without a quota."""
     if context.charges is not None:
         context.charges.mutated(partitions)
 
@@ -119,7 +122,8 @@ def create_topics(view: ClusterView) -> Handler:
 def topics_within_quota(
     context: RequestContext, wanted: tuple[NewTopic, ...]
 ) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """Return the topics that the quota allows, and the answers that refuse the others."""
+    """Return the leading topics that the quota permits, with tokens reserved for them, and the
+    answers that refuse the rest, by name."""
     counted = [(topic, topic.partitions or len(topic.assignment or ()) or 1) for topic in wanted]
     taken = within_quota(context, counted, _CREATE_STRICT_VERSION)
     return tuple(taken), {
@@ -147,7 +151,8 @@ def _once(topics: Any) -> list[Any]:
 
 
 def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """Return the topics to be created by the controller, and the answers that refuse the others."""
+    """Return the well-formed topics of the request, for the controller to create, and the answers
+    that refuse malformed or repeated ones, by name."""
     answers: dict[str, TopicAnswer] = {}
     wanted: list[NewTopic] = []
     times = Counter(topic.name for topic in request.topics)
@@ -171,9 +176,10 @@ async def _create(
     wanted: tuple[NewTopic, ...],
     answers: dict[str, TopicAnswer],
 ) -> int | None:
-    """Have the controller create the topics, and add its answers to `answers` once this broker's
-    image has the topics. Return the number of partitions created, or None if the outcome is not
-    known."""
+    """Have the controller create the topics, and add its answers to `answers`, by name. If any was
+    created, return once this broker's image has them with leaders, or the timeout is over. Return
+    the number of partitions created (or that would be, with validate_only), or None if no
+    controller answered in time."""
     command = CreateTopics(
         topics=wanted, validate_only=request.validate_only, behalf=behalf_of(view, context)
     )
@@ -303,8 +309,9 @@ def _added(image: ClusterImage, growth: TopicGrowth) -> int:
 
 
 def _made(counted: list[tuple[TopicGrowth, int]], told: dict[str, TopicChanged]) -> int | None:
-    """Return the number of partitions added, or None if the outcome is not known. A topic that is
-    named twice counts once."""
+    """Return the number of partitions added, or None if no controller answered in time. `counted`:
+    each topic with the number of its new partitions; a topic that is named twice counts once.
+    `told`: the outcome by topic."""
     added = {one.topic: count for one, count in counted}
     if any(name not in told or told[name].code == Code.REQUEST_TIMED_OUT for name in added):
         return None
@@ -380,8 +387,9 @@ class _Told(NamedTuple):
 
 
 def _told(image: ClusterImage, request: Any, version: int) -> _Told:
-    """Refuse targets that are malformed, and those that name a topic a second time (by name or by
-    id). The controller is asked to delete the others."""
+    """Return the state of a DeleteTopics request before the controller is asked: with a refusal of
+    each target that is malformed, or that names a topic a second time (by name or by id), and all
+    other targets in `wanted`."""
     answers: dict[_Target, TopicAnswer | None] = {}
     times = Counter(_targets(request, version))
     for target in times:
@@ -407,7 +415,8 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
 
 
 def _deleted(told: _Told, sizes: dict[_Target, int]) -> int | None:
-    """Return the number of partitions deleted, or None if the outcome is not known."""
+    """Return the number of partitions of the topics that were deleted, or None if no controller
+    answered in time. `sizes`: the number of partitions of each target."""
     answers = [(one, told.answers[one]) for one in told.wanted]
     if any(found is None or found.code == Code.REQUEST_TIMED_OUT for _, found in answers):
         return None
@@ -428,8 +437,8 @@ def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
 
 
 def _within_quota(context: RequestContext, told: _Told, sizes: dict[_Target, int]) -> _Told:
-    """Return the request with only those targets to be deleted that the quota allows; the others
-    are answered with a refusal."""
+    """Return the request with only the leading targets that the quota permits in `wanted`; the
+    other ones get a refusal in `answers`. Without a quota return `told` itself."""
     if context.charges is None:
         return told
     counted = list(sizes.items())
@@ -462,7 +471,9 @@ async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeo
 
 
 def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAnswer]:
-    """Return the controller's answer for each target that it was asked to delete."""
+    """Return the controller's answer for each target that it was asked to delete. A topic id
+    without an answer does not exist (UNKNOWN_TOPIC_ID), unless the whole request was refused; then
+    it gets that refusal."""
     wanted, ids = told.wanted, told.ids
     by_name = {answer.name: answer for answer in got}
     by_id: dict[UUID | None, TopicAnswer] = {

@@ -65,7 +65,8 @@ CONNECTIONS_MIN = 64
 
 
 def address_limits(configs: Mapping[str, str]) -> AddressConnections:
-    """Return the limits of connections for each client address, from the broker's configs."""
+    """Return the limits on the number of connections of each client address, from the broker's
+    configs max.connections.per.ip and its overrides."""
     name, of_some = "max.connections.per.ip", "max.connections.per.ip.overrides"
     overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
     assert overrides is not None, f"{of_some} was not checked"
@@ -100,10 +101,10 @@ class ClientLimits(NamedTuple):
 def client_limits(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> ClientLimits:
-    """Return the clients' limits, from the configs and the limits of the process. `memory`: bytes
-    that the process may use; None if not known. `files`: descriptors that it may have; None if not
-    limited. Client connections get three eighths of the descriptors, logs half and everything else
-    an eighth."""
+    """Return the clients' limits, from the configs and the limits of the process. `memory`: the
+    bytes that the process may use; None if not known. `files`: the descriptors that it may have;
+    None if not limited. Client connections get at most three eighths of the descriptors, so that
+    logs have half and everything else an eighth."""
 
     def number(name: str) -> int | None:
         value = int(configs.get(name, OWN_DEFAULTS[name]))
@@ -144,7 +145,8 @@ class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifetime:
     """The objects that belong to one registration of this broker. `lease`: the leader lease, which
-    heartbeats extend. `register`: has the controller commit a changed set of endpoints."""
+    heartbeats extend. `register`: has the controller commit a changed set of client endpoints under
+    `broker_epoch`."""
 
     broker_epoch: BrokerEpoch
     lease: LeaderLease

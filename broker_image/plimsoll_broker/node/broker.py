@@ -78,8 +78,8 @@ class CannotStart(Exception):
 class BrokerNode:
     """Runs one broker from its start to its stop. `run` returns after a clean stop, and raises the
     error that the broker cannot continue with. `cleaning`: where the work of compaction runs; None
-    for a thread of this process. `holds`: how long the event loop was held, measured by its
-    watcher; None without one."""
+    for a thread of this process. `holds`: how long single callbacks have held the event loop,
+    measured by a watcher that the owner sets; None without one."""
 
     def __init__(
         self,
@@ -117,8 +117,8 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """True if the broker is unfenced and no partition's min ISR waits for it to catch up. The
-        readiness probe reads it."""
+        """True if the broker is running and unfenced, knows all records of the metadata, and no
+        partition's min ISR waits for it to catch up. The readiness probe reads it."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)
@@ -126,7 +126,8 @@ class BrokerNode:
 
     @property
     def unknown_metadata(self) -> str:
-        """The error met in metadata that only a newer release can read; empty if there was none."""
+        """The sentence of the error that ended the applying of metadata, since only a newer release
+        can read them; empty while all metadata are applied."""
         return self._stream.unknown if self._stream is not None else ""
 
     @property
@@ -157,7 +158,8 @@ class BrokerNode:
 
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
-        """The open listeners by name. Empty until the broker has registered."""
+        """The open clients' listeners by name, and the followers' as "replication". Empty until the
+        broker has registered."""
         return {} if self._serving is None else self._serving.listeners
 
     @property
@@ -191,8 +193,8 @@ class BrokerNode:
         )
 
     def fail(self, error: BaseException) -> None:
-        """Have `run` stop the broker at once and raise this error; nothing is closed cleanly. Only
-        the first error counts."""
+        """Have `run` stop the broker at once and raise this error; neither the logs nor the marker
+        of a clean stop are written. Later calls than the first are ignored."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
@@ -209,7 +211,9 @@ class BrokerNode:
         self._stop_wanted.set()
 
     async def run(self) -> None:
-        """Run the broker until it is stopped or fails."""
+        """Run the broker until `stop` is called and the clean stop is done. Raise CannotStart if
+        the volume or the controller does not permit the start, or the error that ended the broker.
+        All tasks, connections and the volume's lock are released in any case."""
         metrics_server = MetricsServer(self)
         try:
             await metrics_server.start(self.config.metrics, self.config.health)
@@ -228,8 +232,9 @@ class BrokerNode:
     # --- start ----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        """Do the steps of the start, from locking the volume to being unfenced. Raise
-        CannotStart."""
+        """Do the steps of the start, from locking the volume to being unfenced by the controller,
+        for which it waits without a time limit. Raise CannotStart if the volume belongs to another
+        broker, the local metadata are too new, or the controller refuses for good."""
         self.state = BrokerState.STARTING
         meta_directory_id = self._open_volume()
         directory_id = meta_directory_id or uuid4()
@@ -293,7 +298,8 @@ class BrokerNode:
 
     async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
         """Register these client endpoints under the present broker epoch. Return True if the
-        controller has committed them."""
+        controller has committed them; False if it refused or did not answer within
+        REGISTER_ANEW_MS_MAX."""
         assert self._stream is not None, "it follows the metadata"
         assert self._registration is not None, "it is registered"
         request = replace(
@@ -316,8 +322,10 @@ class BrokerNode:
     async def _register(
         self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
     ) -> Registered:
-        """Register this broker, and retry until a controller answers. `previous`: the broker epoch
-        of the last clean stop, or None. Raise CannotStart if the controller refuses for good."""
+        """Register this broker and return the controller's answer; retry until a controller
+        accepts. `previous`: the broker epoch of the last clean stop; None if the last stop was
+        unclean. `empty`: True if the volume is not formatted yet. Raise CannotStart if the
+        controller refuses for good."""
         request = RegisterBroker(
             cluster_id=self.config.cluster_id,
             broker_id=BrokerId(self.config.id),
@@ -364,7 +372,10 @@ class BrokerNode:
     # --- stop -----------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
-        """Do the steps of a clean stop, from asking the controller to closing the logs."""
+        """Do the steps of a clean stop: ask the controller for a controlled shutdown (at most
+        STOP_MS_MAX, or STOP_SILENT_MS_MAX without an answer), close the network, end the tasks,
+        close the logs and write the marker. If a step failed, or the logs were never loaded, no
+        marker is written."""
         if self._heartbeats is not None and not self._heartbeats.fenced:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._heartbeats.shut_down()
@@ -415,7 +426,8 @@ class BrokerNode:
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        """Have `run` fail if a task ends that must run as long as the broker does."""
+        """Remove a task that has ended, and, unless it was cancelled, have `run` fail with its
+        error: these tasks must run as long as the broker does."""
         self._tasks.pop(task, None)
         if not task.cancelled():
             error = task.exception()

@@ -115,8 +115,9 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
 
 
 def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
-    """Yield metrics of the threads for clients' long work. The time used has a label for a bounded
-    number of principals; the others are added up."""
+    """Yield metrics of the threads for clients' long work, with names that begin with `prefix`. The
+    processor time is labelled by principal for the largest users; the time of all others is added
+    up under an empty label."""
     seconds = {(principal,): used_s for principal, used_s in work.used.seconds().items()}
     seconds[("",)] = seconds.get(("",), 0.0) + work.used.others_s()
     yield TABLE.counters(prefix + "long_work_seconds", seconds)
@@ -129,7 +130,8 @@ def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:
-    """Yield quota metrics. They have no labels for users or client ids, which may be any number."""
+    """Yield quota metrics, with names that begin with `prefix`, labelled by quota. They have no
+    labels for users or client ids, which may be any number."""
     family = TABLE.histograms(prefix + "throttle_seconds")
     for quota in OF_CLIENTS:
         throttled = quotas.stats.throttled[quota]
@@ -417,8 +419,9 @@ def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
 
 
 def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield metrics of partition moves: rate limits and copied bytes. The limits are reported even
-    if nothing is copied, so that a limit set by mistake is visible."""
+    """Yield metrics of partition moves: rate limits in bytes per second by name, copied bytes and
+    the number of moving partitions. The limits are reported even if nothing is copied, so that a
+    limit set by mistake is visible."""
     yield _gauge("moving_partitions", measures.moving)
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
@@ -472,8 +475,9 @@ def _disk(measures: PartitionMeasures) -> Iterator[Metric]:
 
 
 def _topics(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield the traffic and size of topics. Only the first topics by name are shown, up to a limit,
-    so that the choice is always the same."""
+    """Yield the traffic and size of topics with replicas here. Only the first
+    metric.topic.series.max topics by name are shown, so that the choice is always the same; the
+    number of the other ones is a metric, too."""
     most = own_integer(manager.settings.configs, "metric.topic.series.max")
     shown = list(islice(sorted(measures.topics.items()), most))
     yield _gauge("topic_series_left_out", len(measures.topics) - len(shown))

@@ -97,13 +97,14 @@ class ClientListeners:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints of the open listeners, in the order of their names. An external listener is
-        left out until its reachable address is known."""
+        """The endpoints of the open listeners, in the order of the listeners' names. An external
+        listener is left out while the metadata have no address for this broker."""
         found = (self._endpoint(name, server) for name, server in sorted(self._open.items()))
         return tuple(endpoint for endpoint in found if endpoint is not None)
 
     def _endpoint(self, name: str, server: BrokerListener) -> Endpoint | None:
-        """Return the listener's endpoint. Return None if its reachable address is not known yet."""
+        """Return the endpoint that clients of this open listener are told. Return None for an
+        external listener while the metadata have no address for this broker."""
         if name == listener_peers.CLIENTS:
             return implicit_endpoint(self._config)
         if not server.listener.external:
@@ -112,7 +113,8 @@ class ClientListeners:
         return None if told is None else Endpoint(name=name, host=told.host, port=told.port)
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new metadata image: wake the task if listeners or trusted CAs have changed."""
+        """Wake the task if the declared listeners or the trusted CAs differ between the two images.
+        Subscribed to the metadata stream."""
         if new.listeners != old.listeners or new.security.authorities != old.security.authorities:
             self._changed.set()
 
@@ -130,13 +132,15 @@ class ClientListeners:
             await self.register(register)
 
     async def register(self, register: Register) -> None:
-        """Have the controller commit the endpoints, if they have changed since the last time."""
+        """Have the controller commit the endpoints of the open listeners, if they differ from those
+        that it committed last. If that fails, the next call tries again."""
         endpoints = self.endpoints
         if endpoints != self._registered and await register(endpoints):
             self._registered = endpoints
 
     async def settle(self, image: ClusterImage) -> None:
-        """Close the listeners that the image does not declare, and open those that it does."""
+        """Close the listeners that the image does not declare, and try to open those that it
+        declares and that are not open. A listener that cannot be opened is recorded in `closed`."""
         self._wanted = image.listeners or (listener_peers.IMPLICIT,)
         authorities = image.security.authorities
         self._trusted = tuple(der for one in authorities for der in one.certificates)
@@ -150,8 +154,8 @@ class ClientListeners:
             del self._unopened[name]
 
     async def _keep_or_close(self, server: BrokerListener) -> None:
-        """Keep the listener open if one with the same port, TLS and authentication is declared,
-        even under another name. Otherwise close it."""
+        """Keep the listener open if one with the same port, TLS and authentication is declared, and
+        apply its name, limits and TLS settings. Otherwise stop it, with its connections."""
         name = server.listener.name
         for listener in self._wanted:
             if self._way_in(listener) == self._way_in(server.listener):
@@ -169,14 +173,14 @@ class ClientListeners:
         logger.info("listener %s is closed", name)
 
     def _give_up_name(self, server: BrokerListener) -> None:
-        """Forget the listener under its name, unless another listener has taken the name meanwhile:
-        two listeners may exchange their names."""
+        """Remove the listener from the open ones under its present name, unless another listener
+        has that name by now: two listeners may exchange their names."""
         if self._open.get(server.listener.name) is server:
             del self._open[server.listener.name]
 
     def _way_in(self, listener: Listener) -> tuple[int, bool, tuple[str, ...]]:
-        """Return the port, use of TLS and authentication. Listeners that agree in these differ in
-        name and limits only."""
+        """Return the port, use of TLS and authentication of a declared listener. An open listener
+        may serve another declaration that agrees in these."""
         return self._port(listener), listener.tls, listener.authentication
 
     def _port(self, listener: Listener) -> int:
@@ -197,7 +201,8 @@ class ClientListeners:
         return ClientTrust(self._trusted, required=listener.authentication == (TLS_LOGIN,))
 
     async def _try_to_open(self, listener: Listener) -> str:
-        """Open the listener. Return an empty string, or the reason why it cannot be opened now."""
+        """Open the listener, and return an empty string. If it cannot be opened now, return the
+        reason; but raise OSError if the implicit listener's port cannot be used."""
         asks = TLS_LOGIN in listener.authentication
         if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
             return "this broker does not support its authentication; run a newer release"
@@ -232,8 +237,8 @@ class ClientListeners:
         return ""
 
     def _say(self, name: str, why: str) -> None:
-        """Store the reason why the listener is not open, and log a reason that is new. An empty
-        reason means that the listener is open."""
+        """Record `why` the listener with this name is not open, and log a reason that has changed.
+        An empty reason means that it is open, and removes an earlier one."""
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:

@@ -39,10 +39,10 @@ class LifetimeOver(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatPeers:
-    """The components that heartbeats ask for what they send, and tell what they receive. `groups`:
-    returns the number of groups coordinated here, or None before any can be. `figures`: returns the
-    figures for the cluster's status. `write_lines`: sets the format of log lines, as the controller
-    states it."""
+    """The components from which heartbeats get the values that they send, and which get what they
+    receive. `groups`: returns the number of groups coordinated here, or None before any can be.
+    `figures`: returns the figures for the cluster's status, or None. `write_lines`: sets the format
+    of log lines that the controller states."""
 
     groups: Callable[[], int | None] = lambda: None
     figures: Callable[[], BrokerFigures | None] = lambda: None
@@ -55,7 +55,8 @@ NOTHING_ASKED = HeartbeatPeers()
 class Heartbeats:
     """Sends a heartbeat to the controller every second, and at once when the broker begins to want
     an unfence or a shutdown. `run` is the task; it raises LifetimeOver if the broker epoch is
-    stale. `fenced` and `may_stop`: the controller's last answer."""
+    stale. `fenced`: True if the controller reports this broker as fenced. `may_stop`: True if it
+    has granted the shutdown. `lease`: the leader lease to extend; None without one."""
 
     def __init__(
         self,
@@ -79,13 +80,13 @@ class Heartbeats:
         self.answered_at_ms = monotonic_ms()
 
     def unfence(self) -> None:
-        """Ask the controller to unfence this broker from the next heartbeat on. Call it when
-        everything is loaded."""
+        """Send the wish to be unfenced at once and with every later heartbeat. Call it when all
+        logs are loaded."""
         self._want_fence = False
         self._kick.set()
 
     def shut_down(self) -> None:
-        """Ask the controller for a controlled shutdown from the next heartbeat on."""
+        """Send the wish for a controlled shutdown at once and with every later heartbeat."""
         self._want_shutdown = True
         self._kick.set()
 
@@ -101,8 +102,9 @@ class Heartbeats:
             await self._changed.wait()
 
     async def wait_may_stop(self, *, silent_ms_max: int, all_ms_max: int) -> bool:
-        """Wait until the controller permits the shutdown. Return False after `all_ms_max`, or if
-        the controller has been silent for `silent_ms_max`."""
+        """Wait until the controller grants the shutdown, and return True. Return False after
+        `all_ms_max`, or once the controller has been silent for `silent_ms_max` since this call or
+        its last answer."""
         end_ms = monotonic_ms() + all_ms_max
         # Only silence from now on counts: the last answer may be a whole interval old.
         self.answered_at_ms = monotonic_ms()
@@ -125,8 +127,9 @@ class Heartbeats:
             await set_within(self._kick, left_ms / 1000)
 
     def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
-        """Extend the leader lease by a confirmed answer to the heartbeat sent at `sent_ms`. Do
-        nothing if the controller does not state its session timeout."""
+        """Extend the leader lease by a confirmed answer to the heartbeat sent at `sent_ms`
+        (monotonic clock), from which the session timeout counts. Do nothing without a lease, or if
+        the controller refused or does not state its session timeout."""
         known = isinstance(result.answer, HeartbeatAnswer) and result.session_timeout_ms > 0
         if known and self._lease is not None:
             self._lease.answered(sent_ms, result.session_timeout_ms, result.metadata_end)
@@ -140,7 +143,9 @@ class Heartbeats:
         return self.fenced and not self._want_fence
 
     async def _beat(self) -> None:
-        """Send one heartbeat and take the answer."""
+        """Send one heartbeat; from the answer set `fenced` and `may_stop`, extend the lease and set
+        the format of log lines. Without an answer for LOST_MS_MAX, close the connection to the
+        controller. Raise LifetimeOver if the broker epoch is stale."""
         heartbeat = Heartbeat(
             broker_id=self._client.peers.broker_id,
             broker_epoch=self._broker_epoch,

@@ -37,7 +37,11 @@ class TopicMeasures:
 @dataclass(slots=True, kw_only=True)
 class PartitionMeasures:
     """The totals over a broker's partitions that the metrics show. `add` is called once for each
-    partition."""
+    partition. `failed`: offline replicas. `leaderless`: partitions here without a leader, or with
+    one that has not answered for LEADER_SILENT_MS. `moving`: copies under a rate limit. `leaders`
+    and the counts of ISRs: partitions led here. `isr_sizes`: the number of these by ISR size.
+    `lag_ms`: as `lag_records`, in ms since the follower was last caught up. `topics`: by topic
+    name."""
 
     replicas: int = 0
     failed: int = 0
@@ -130,7 +134,8 @@ async def measured_in_slices(manager: ReplicaManager) -> PartitionMeasures:
 
 
 def _room(manager: ReplicaManager) -> tuple[int, int] | None:
-    """Return the free bytes and the size of the volume. Return None if it cannot be measured."""
+    """Return the free bytes and the size in bytes of the volume. Return None if they cannot be
+    measured."""
     with suppress(StorageError):
         return manager.store.disk.room(manager.store.directory)
     return None

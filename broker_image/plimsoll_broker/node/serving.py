@@ -62,9 +62,10 @@ class DataPath:
         self._found: list[Found] | None = None
 
     async def load(self, image: ClusterImage) -> None:
-        """Read the volume, and recover the logs of the image's partitions one by one. Each log is
-        recovered in a thread, since that may take many seconds: meanwhile the broker answers health
-        checks and sends heartbeats."""
+        """Read the volume, and recover the logs of the partitions that the image assigns to this
+        broker, one by one. Each log is recovered in a thread, since that may take many seconds:
+        meanwhile the broker answers health checks and sends heartbeats. A log that cannot be
+        recovered is left to `start`, which takes its replica offline."""
         began_ms = monotonic_ms()
         self._found = self._store.load(began_ms)
         settings = self.manager.settings
@@ -110,9 +111,9 @@ class DataPath:
 
 
 def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
-    """Return True if no partition's min ISR waits for this broker: it is in the ISR of each of its
-    partitions with no more than min ISR members, and no restart of it has been granted. Otherwise
-    its pod counts as unavailable, so that no other pod is evicted."""
+    """Return True unless a partition's min ISR may need this broker: it is out of the ISR of a
+    partition with no more than min ISR members in sync, or a restart of it has been granted. While
+    it is False the broker's pod counts as unavailable, so that no other pod is evicted."""
     if image.restart_granted(own_id):
         return False
     for key in image.hosted.get(own_id) or ():

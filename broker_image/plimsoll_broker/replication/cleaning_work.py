@@ -120,8 +120,8 @@ class CleaningProcess:
 
     async def _ask(self, question: messages.Question) -> messages.Answer:
         """Send a request to the child process and return its answer; start the process if there is
-        none. Raise CleaningFailed if the process ended, answered nonsense, or reports a failed
-        round."""
+        none. If it ended or answered nonsense, kill it and raise CleaningFailed; raise that also if
+        it reports a failed round."""
         try:
             process = await self._running()
             assert process.stdin is not None, "it is a pipe"
@@ -147,10 +147,10 @@ class CleaningProcess:
         return answer
 
     async def _stay_within(self, why: str) -> None:
-        """Note that the child must run in the broker's own process session, and stop the present
-        one; the next request starts another. `why`: the child's reason. Linux divides processor
-        time among sessions first, so a nice value may have no effect in a session of its own. Raise
-        CleaningFailed if the child is in the broker's session already."""
+        """Set `in_brokers_share`, so that the next child runs in the broker's own process session,
+        and stop the present one. `why`: the child's reason for not running in the background. Linux
+        divides processor time among sessions first, so a nice value may have no effect in a session
+        of its own. Raise CleaningFailed if the child is in the broker's session already."""
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning(

@@ -37,8 +37,9 @@ class CopyBuckets:
         self.limits: dict[str, int] = {}
 
     def update(self, image: ClusterImage) -> bool:
-        """Take a new metadata image and set the rates of the buckets. Return True if a rate, or the
-        set of running reassignments and rebalances, may have changed."""
+        """Set the rates of the buckets by a new metadata image, and remove buckets of limits that
+        have ended. Return True if a rate, or the set of running reassignments and rebalances, may
+        have changed; False if the image changes none of them."""
         old, self._image = self._image, image
         cluster_limit = image.movement_bytes_per_second
         if (
@@ -61,16 +62,17 @@ class CopyBuckets:
         return True
 
     def limit(self, partition: Partition) -> Limit | None:
-        """Return the limit that applies to this broker's copy of the partition. Return None if the
-        copy is not limited."""
+        """Return the limit (name and bytes per second; 0 pauses the copy) that applies to this
+        broker's copy of the partition. Return None if the copy is not limited, or before the first
+        image."""
         if self._image is None or not is_limited(partition, self._broker_id):
             return None
         mover = mover_of(self._movers, partition.key)
         return limit_of(mover, self._image.movement_bytes_per_second)
 
     def bucket(self, name: str) -> Bucket:
-        """Return the bucket of the limit with this name. A caller may keep it after the limit has
-        ended."""
+        """Return the bucket of the limit with this name; create it if there is none. A caller may
+        keep using it after the limit has ended."""
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(self.limits.get(name, 0), self._now_ms())

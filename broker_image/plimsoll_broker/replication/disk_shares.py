@@ -82,8 +82,10 @@ class DiskShares:
         return self.short or (self.appended - self._appended) * 4 > self.reserve
 
     async def looked(self, free: int, all_bytes: int) -> None:
-        """Take a new measurement of the volume: its free bytes and its size in bytes. If the free
-        bytes are near the reserve, measure also what each principal holds."""
+        """Record a measurement of the volume: its free bytes and its size in bytes. If the free
+        bytes are below twice the reserve, also measure the bytes that each principal holds. Set
+        `short`, and log its changes: True below the reserve, False again from five quarters of it
+        on."""
         self._free, self._appended = free, self.appended
         self.reserve = reserve_of(all_bytes)
         self._mark = self._appended + free - self.reserve
@@ -135,9 +137,9 @@ class DiskShares:
         self._topics = {one: (writers[one], size) for one, size in sizes.items()}
 
     def refuses(self, hosted: Hosted, writer: str, size: int) -> bool:
-        """Return True if a client's batch of `size` bytes must be refused. `writer`: the client's
-        principal, or its address if it has none; the topic's bytes are accounted to this writer
-        from now on."""
+        """Account the topic's bytes to `writer`, the client's principal or, without a login, its
+        address, from now on. Return True if the client's batch of `size` bytes must be refused, and
+        count the refusal; False if it may be appended."""
         hosted.writer = writer
         traffic = self._traffic
         if traffic.bytes_in + traffic.replicated_in + size <= self._mark:
@@ -148,8 +150,9 @@ class DiskShares:
 
     def _judge(self, hosted: Hosted, account: str, size: int) -> bool:
         """Return True if the batch must be refused: less than half of the reserve would be left, or
-        the account holds too much for the free space. Otherwise add the size of the batch to the
-        bytes of the account."""
+        the account holds too much for the free space. Otherwise add `size` to the bytes of the
+        account and return False. The topic's bytes are moved to the account, unless half of the
+        reserve is used."""
         half = self.reserve // 2
         room = self._free - (self.appended - self._appended) - size
         if room < half:

@@ -74,7 +74,7 @@ longer on a slow link."""
 class _Lost(NamedTuple):
     """A partition with a log that cannot be continued from the leader's: the leader refused the
     fetch offset, or the local log is incomplete. `nothing_shared`: the two logs have no common
-    prefix, so the local log is discarded."""
+    prefix, so the local log is discarded. `question`: the fetch position that was requested."""
 
     question: Question
     nothing_shared: bool = False
@@ -121,9 +121,9 @@ class Fetcher:
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
-        """Begin to fetch a partition from its log end, or fetch it anew after its metadata changed.
-        Abandon a request that waits at the leader for new records, so that the partition is
-        requested at once."""
+        """Add a partition to be fetched from its log end, or again after its metadata changed. If
+        it is requested next, abandon a request that waits at the leader for new records, so that
+        this happens at once; otherwise it waits in line."""
         if self._following.add(hosted):
             self._ask_anew()
 
@@ -132,8 +132,8 @@ class Fetcher:
             self._ask_anew()
 
     def _ask_anew(self) -> None:
-        """Wake the task to send a request. Abandon the present request if it is a long poll without
-        records."""
+        """Wake the task to send a request. If the present request waits at the leader for records,
+        abandon it by closing its connection."""
         self._changed.set()
         self._soon_until_ms = self._manager.now_ms() + SOON_FOR_MS
         if self._idle_poll and self._connection is not None:
@@ -143,7 +143,7 @@ class Fetcher:
     @property
     def lost_for_ms(self) -> int | None:
         """The time in ms for which the leader has been unreachable or has given no usable answer;
-        None if it answers."""
+        None if it answers, was not asked yet, or the connection was closed to ask anew."""
         if self._lost_at_ms is not None:
             return self.silent_ms
         connection = None if self._interrupted else self._connection
@@ -156,8 +156,7 @@ class Fetcher:
         return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
 
     def look_again(self) -> None:
-        """Wake the task after the rate limit has changed, so that it reads the rate of its bucket
-        again."""
+        """Wake the task, so that it reads the changed rate of its bucket and waits accordingly."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -192,8 +191,8 @@ class Fetcher:
     # --- one request ----------------------------------------------------------------------------
 
     async def _converse(self) -> None:
-        """Wait until a partition is due and the rate limit permits it, send one fetch request, and
-        apply the reply."""
+        """Wait until a partition can be requested and the rate limit permits it; then send one
+        fetch request and apply the reply. Raise PeerLost or MalformedReply."""
         await self._until(lambda: self._following.due_in_ms(self._manager.now_ms()))
         bucket = self._bucket
         if bucket is None:
@@ -207,8 +206,9 @@ class Fetcher:
             bucket.settle(piece, used, self._manager.now_ms())
 
     async def _exchange(self, limits: FetchLimits) -> int:
-        """Send one fetch request and apply the reply. Return the bytes of records received; 0 if
-        nothing was sent or the fetch session was refused. Raise PeerLost or MalformedReply."""
+        """Send one fetch request and apply the reply, after starting incomplete local logs anew.
+        Return the bytes of records received; 0 if nothing was sent or the leader no longer has the
+        fetch session, which the next request begins anew. Raise PeerLost or MalformedReply."""
         for question in self._following.take_lost():
             await self._start_again(_Lost(question, nothing_shared=True))
         connection = await self._connected()
@@ -271,8 +271,8 @@ class Fetcher:
 
     async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
         """Apply the reply of each partition: append, truncate or start the log anew. Return when
-        the appended records are on the disk as far as the topic requires. Other tasks run
-        meanwhile, so each partition is checked again."""
+        the appended records are on the disk as far as flush.messages requires. Other tasks run
+        meanwhile, so each partition is checked again before its log is changed."""
         replies = self._within_syncs(replies)
         places = [place for each in replies if (place := self._place(each)) is not None]
         await self._manager.flusher.make_durable(self._manager.store, places)
@@ -320,8 +320,9 @@ class Fetcher:
         return taken
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
-        """Truncate logs to the offsets where they diverge from the leader's. All checkpoints are
-        lowered in one write before any log is cut, instead of one write for each partition."""
+        """Truncate logs to the offsets where they diverge from the leader's, and sync that. All
+        checkpoints are lowered in one write before any log is truncated; if that fails, no log is,
+        and the partitions are fetched again later."""
         manager, cuts = self._manager, list(cuts)
         places = {cut.hosted.place: cut.offset for cut in cuts}
         if not await self._lowered(places, all_goes=False):
@@ -354,8 +355,9 @@ class Fetcher:
 
     def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
         """Apply one partition's reply, except truncations. Return the partition if records were
-        appended, a `_Cut` or `_Lost` if its log must be truncated or started anew, or None if there
-        is nothing more to do."""
+        appended, or a `_Cut` or `_Lost` if its log must be truncated or started anew. Return None
+        if there is nothing more to do: no records, an outdated reply, or an error after which the
+        partition is dropped or fetched again later."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -386,9 +388,9 @@ class Fetcher:
         return hosted if reply.records else None
 
     def _append(self, hosted: Hosted, reply: PartitionReply, headers: list[BatchHeader]) -> bool:
-        """Append the batches with these headers, and take over the leader's high watermark and log
-        start. Return False if the records cannot be used or the disk failed; the partition is
-        fetched again later."""
+        """Append the batches with these headers, and adopt the leader's high watermark and log
+        start. Return False if the reply has records and none can be used, or the disk failed; the
+        caller then fetches the partition again later."""
         driver, end = self._manager.driver, hosted.log.log_end_offset
         if reply.records:
             if not headers:
@@ -439,9 +441,9 @@ class Fetcher:
         return headers[:count]
 
     def _refused(self, followed: Followed, code: int) -> bool:
-        """Handle a partition's error code: stop following the partition, or leave it out of
-        requests for a while. Return True if the fetch offset is out of range, so that the leader
-        must be asked for its log start and end."""
+        """Apply a partition's error code: remove the partition from this fetcher for good, or leave
+        it out of requests for a while. Return True if the fetch offset is out of range, so that the
+        leader must be asked for its log start and end."""
         action = follower.on_error(code)
         if action is ErrorAction.STOP:
             followed.hosted.replica.halt()
@@ -454,8 +456,10 @@ class Fetcher:
         self._following.rest(followed, self._manager.now_ms())
 
     async def _start_again(self, lost: _Lost) -> None:
-        """Ask the leader for its log start and end; then discard the local log and begin at the
-        leader's log start, or truncate the local log to the leader's end."""
+        """Request the leader's log start and end. Then discard the local log and begin at the
+        leader's log start, or truncate the local log to the leader's end, after lowering the
+        checkpoints. Do nothing if the leader does not answer both, or the partition changed
+        meanwhile; the next reply leads here again."""
         hosted, asked = lost.question.followed.hosted, lost.question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)
@@ -489,9 +493,10 @@ class Fetcher:
 
 
 class Source(NamedTuple):
-    """One connection to a leader: its `number` among the leader's connections, or the `limit` of
-    the copies that it serves. Copies under a rate limit have a connection of their own for each
-    limit, so that no other partition waits behind them."""
+    """The key of one fetcher: a connection to `leader`, either with a `number` below
+    num.replica.fetchers, or for the copies under the rate limit with the name `limit`. Copies under
+    a rate limit have a connection of their own for each limit, so that no other partition waits
+    behind them."""
 
     leader: BrokerId
     number: int
@@ -512,9 +517,9 @@ class FetcherPool:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
-        """Return the connection for a partition, always the same one. A copy under a rate limit has
-        the leader's connection of that limit. All other partitions of a topic are distributed over
-        the leader's connections in turn."""
+        """Return the connection for a partition; always the same for the same arguments. A copy
+        under a rate limit gets the leader's connection of that limit. All other partitions of a
+        topic are distributed over the leader's connections in turn."""
         if limit is not None:
             return Source(leader, 0, limit)
         number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
@@ -561,8 +566,8 @@ class FetcherPool:
         return 0 if fetcher is None else fetcher.silent_ms
 
     def lost_leaders(self) -> dict[BrokerId, int]:
-        """Return the leaders that this broker follows and cannot reach, each with the time in ms
-        for which it has been unreachable."""
+        """Return the leaders from which this broker fetches and that it cannot reach, each with the
+        least time in ms for which one of its fetchers has not reached it."""
         lost: dict[BrokerId, int] = {}
         for source, fetcher in self._fetchers.items():
             if (ms := fetcher.lost_for_ms) is not None:

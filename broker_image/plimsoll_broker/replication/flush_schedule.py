@@ -47,9 +47,9 @@ class Flusher:
     # --- flush.messages -------------------------------------------------------------------------
 
     def want(self, hosted: Hosted) -> None:
-        """Request a flush of this log by one of the worker tasks. Do nothing while the log is being
-        flushed: once that flush is done the partition is stepped, and the step requests another
-        flush if newer records need one."""
+        """Queue a flush of this log for the worker tasks. Do nothing while the log is being
+        flushed: at the end of that flush its replica is stepped, which queues another flush if
+        newer records need one."""
         if hosted not in self._busy:
             self._wanted[hosted] = None
             self._anything.set()
@@ -70,8 +70,8 @@ class Flusher:
                 await self.sync(hosted)
 
     async def settle(self, logs: Iterable[Hosted]) -> None:
-        """Wait until the flushes that flush.messages requires of these logs are done. Do not wait
-        for a log that is offline or dropped."""
+        """Flush those of these logs with records that flush.messages requires to be flushed, and
+        return when they are. A log that goes offline or is dropped is not awaited."""
 
         async def flush(hosted: Hosted) -> None:
             while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
@@ -84,8 +84,9 @@ class Flusher:
         await several(logs, self._owner.driver.settle_cut)
 
     async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
-        """Sync those of these partitions' logs that are newly made, in a thread. Without this their
-        first append would sync each in the event loop."""
+        """Sync, in a thread, those of these partitions' logs that were made and not synced since;
+        otherwise their first append would sync each in the event loop. A failed sync is not raised
+        here: the first append to that log raises it."""
         if new := store.new_logs.among(partitions):
             with suppress(StorageError):  # the append reports it, for its own log
                 await in_thread(store.new_logs.begin_of(new))
@@ -98,8 +99,9 @@ class Flusher:
             await asyncio.wait([running])
 
     async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
-        """Flush all that is in the log now, after a flush that is in progress. Do nothing if the
-        log is offline or dropped. `checkpoint`: see `Log.begin_flush`."""
+        """Flush all that is in the log at this time, after waiting for a flush in progress. Do
+        nothing if the log is offline or dropped; if the disk fails, the replica goes offline and
+        nothing is raised. `checkpoint`: see `Log.begin_flush`."""
         await self.quiet(hosted)
         if hosted.replica.failed or not self._owner.is_here(hosted):
             return

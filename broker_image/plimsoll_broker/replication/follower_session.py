@@ -44,8 +44,8 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A followed partition. Requests leave it out before `delayed_until_ms`. `backoff_ms`: the time
-    in ms for which the next refusal delays it."""
+    """A partition that the fetcher fetches. Requests leave it out before `delayed_until_ms`
+    (monotonic clock). `backoff_ms`: the time in ms for which the next refusal delays it."""
 
     hosted: Hosted
     delayed_until_ms: int = 0
@@ -76,8 +76,8 @@ class Ask(NamedTuple):
 
 class FollowerSession:
     """Decides which partitions a fetcher names in its next request to one leader. `asked`: for
-    every partition in the leader's fetch session, the position sent last. `at_once`: the most
-    partitions that are fetched at a time; None for all."""
+    every partition in the leader's fetch session, the position sent last, by topic id and index.
+    `at_once`: the most partitions that are fetched at a time; None for all."""
 
     def __init__(self, leader: BrokerId, at_once: int | None = None) -> None:
         self._leader = leader
@@ -102,8 +102,8 @@ class FollowerSession:
     # --- what is followed -----------------------------------------------------------------------
 
     def add(self, hosted: Hosted) -> bool:
-        """Follow a partition: the next request names it with its log end. Return False if `at_once`
-        partitions are fetched already, so that this one waits in line."""
+        """Have the next request name the partition with its log end, and return True. Return False
+        if `at_once` other partitions are fetched already, so that this one waits in line."""
         followed = Followed(hosted)
         if followed.key not in self._followed and self._full:
             self._line[followed.key] = followed
@@ -114,7 +114,8 @@ class FollowerSession:
         return True
 
     def remove(self, hosted: Hosted) -> bool:
-        """Stop following a partition. Return True if one that waited in line takes its place."""
+        """Stop fetching a partition, or remove it from the line. Return True if a partition that
+        waited in line is fetched from now on."""
         key = Followed(hosted).key
         self._line.pop(key, None)
         self._leave(key)
@@ -177,7 +178,8 @@ class FollowerSession:
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Return 0 if a partition can be requested now, or the ms until one can. Return None if no
-        partition is followed."""
+        partition is fetched. Partitions with a delay that is over at `now_ms` (monotonic clock) are
+        named in the next request."""
         for key, followed in list(self._resting.items()):
             if followed.delayed_until_ms <= now_ms:
                 if self._may(followed):
@@ -198,8 +200,9 @@ class FollowerSession:
     # --- the session ----------------------------------------------------------------------------
 
     def ask(self, now_ms: int) -> Ask:
-        """Return the contents of the next request. The caller must send it, or call
-        `forget_session`."""
+        """Return the contents of the next request, and record them as sent: a full request without
+        a session, otherwise the changes, at most NAMED_AT_ONCE partitions. The caller must send it,
+        or call `forget_session`."""
         if self._session_id == 0:
             self.asked.clear()
             self._forgotten.clear()
@@ -233,8 +236,9 @@ class FollowerSession:
         return Ask(session, topics.items(), forgotten.items())
 
     def take_lost(self) -> list[Question]:
-        """Return the partitions that `ask` left out because their logs are incomplete, and clear
-        the list. Each such log must be discarded and copied from the leader's log start."""
+        """Return the questions of the partitions that `ask` left out because their logs are
+        incomplete, and clear the list. Each such log must be discarded and copied from the leader's
+        log start."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -244,9 +248,10 @@ class FollowerSession:
         return bool(self._changed)
 
     def _question(self, key: Key, now_ms: int) -> Question | None:
-        """Return the position to send for a partition. Return None if the partition cannot be
-        requested now: it is delayed, has another leader, waits for a flush, or has an incomplete
-        log."""
+        """Return the position to send for a partition. If the partition cannot be requested now,
+        return None: it is delayed already or removed; or it has another leader or waits for a
+        flush, and is delayed now; or its log is incomplete, and it is delayed and added to the list
+        of `take_lost`."""
         followed = self._followed.get(key)
         if followed is None or key in self._resting:
             return None
@@ -268,8 +273,8 @@ class FollowerSession:
         return question
 
     def answered(self, session_id: int) -> None:
-        """Note that the leader accepted the request, in the session with this id. Raise
-        MalformedReply if that is not the present session."""
+        """Record that the leader accepted the request in the fetch session with this id: begin the
+        session, or advance its epoch. Raise MalformedReply if another session is present."""
         if self._session_id == 0:
             self._session_id, self._epoch = session_id, 1
         elif session_id == self._session_id:
@@ -280,7 +285,7 @@ class FollowerSession:
             )
 
     def forget_session(self) -> None:
-        """Forget the leader's session: the connection is lost, or the leader no longer knows it.
-        The next request names every partition."""
+        """Forget the leader's fetch session, because the connection is lost or the leader no longer
+        knows it. The next request is a full one, in a new session."""
         self._session_id = 0
         self.asked.clear()

@@ -79,9 +79,11 @@ class FullDisks:
         self._due_ms = 0
 
     async def look(self) -> None:
-        """Measure the free space. If logs are offline for lack of space, release the reserve file;
-        once there is enough space, reopen these logs and make the reserve file again. If no log
-        waits, do so only every WATCHED_MS."""
+        """Measure the free space and report it to `DiskShares`; reopen logs that lacked
+        descriptors. If logs are offline for lack of space, release the reserve file; once there is
+        enough space, reopen these logs and create the reserve file again. If no log waits, the
+        reserve file exists and the disk is not short, do this only every WATCHED_MS. Raise
+        StorageError."""
         await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager
@@ -114,8 +116,9 @@ class FullDisks:
                 await self._bring_back(key)
 
     async def _bring_back(self, key: PartitionKey) -> None:
-        """Reopen a partition's log and put the replica back online, if it may return. Every await
-        lets other tasks run, so each condition is checked again after it."""
+        """Reopen a partition's log and put the replica back online, if it may return; otherwise, or
+        if the log cannot be opened, leave it offline. Every await lets other tasks run, so each
+        condition is checked again after it."""
         manager, hosted = self._manager, self._manager.hosted(key)
         if hosted is None:
             if self._may_return(key) and _passes(manager.broken.get(key)):

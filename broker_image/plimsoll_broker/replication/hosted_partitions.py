@@ -95,8 +95,9 @@ class Hosted:
         return self.name, self.key.index
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
-        """Apply the topic's configs, and the broker's defaults. Return False if this topic object
-        has been applied already."""
+        """Apply the topic's configs, completed with the broker's defaults, to the log and the
+        checks of produced batches, and return True. If this topic object has been applied already,
+        do nothing and return False."""
         if topic is self.topic:
             return False
         self.topic = topic
@@ -133,12 +134,14 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         self._by_name: dict[tuple[str, int], Hosted] = {}
 
     def named(self, topic_ids: Mapping[Any, Any]) -> None:
-        """Take the map from topic names to topic ids of a new metadata image."""
+        """Use the map from topic names to topic ids of a new metadata image in `by_name` from now
+        on."""
         self._topic_ids = topic_ids
         self._by_name.clear()
 
     def by_name(self, name: str, index: int) -> Hosted | None:
-        """Return the partition, or None if it is not hosted."""
+        """Return the partition of the topic that has this name in the newest image, or None if
+        there is no such topic or the partition is not hosted."""
         hosted = self._by_name.get((name, index))
         if hosted is None and (topic_id := self._topic_ids.get(name)) is not None:
             hosted = self.get(PartitionKey(topic_id, index))
@@ -185,10 +188,10 @@ class Opener:
 
 
 class PartitionWatcher(Protocol):
-    """Is told after each step of a hosted partition, the processing of its events at the end of a
-    turn of the event loop. `Coordinators` implements it to follow leadership changes of
+    """Gets a call after each step of a hosted partition: the processing of its events at the end of
+    a turn of the event loop. `Coordinators` implements it to learn of leadership changes of
     `__consumer_offsets`."""
 
     def stepped(self, hosted: Hosted) -> None:
-        """Take note of a step: the partition's role may have changed. The replica manager calls
+        """Handle a step of this partition: its role may have changed. The replica manager calls
         this before it answers waiting requests."""

@@ -88,8 +88,8 @@ class LogCleaner:
         self.wanted = asyncio.Event()
 
     async def keep(self) -> None:
-        """Clean logs while any log is compacted, until cancelled. Pause for log.cleaner.backoff.ms
-        before each run."""
+        """Clean logs (`run`) after each `wanted` and a pause of log.cleaner.backoff.ms, until
+        cancelled. A disk error is logged, and cleaning goes on after the next pause."""
         while True:
             await self.wanted.wait()
             self.wanted.clear()
@@ -114,7 +114,8 @@ class LogCleaner:
     # --- which one ------------------------------------------------------------------------------
 
     async def _dirtiest(self) -> _Due | None:
-        """Return the most urgent log that is due, or None. Update the backlog's metrics."""
+        """Return the most urgent partition with a log that is due, with its plan, or None if none
+        is. Update the backlog's metrics, and set `wanted` if any log is compacted."""
         best: _Due | None = None
         due_logs, due_bytes, damaged, dirtiest = 0, 0, 0, 0.0
         async for hosted in in_slices(list(self._manager)):
@@ -149,8 +150,10 @@ class LogCleaner:
     # --- one round ------------------------------------------------------------------------------
 
     async def _round(self, hosted: Hosted) -> bool:
-        """Clean one log. Return False if the round did not complete; the cleaner then waits for its
-        backoff time."""
+        """Clean one log, after flushing its sealed segments. Return True if the round completed.
+        Return False if the log is no longer due, changed meanwhile, or could not be cleaned, which
+        is logged; the cleaner then waits for its backoff time. A log with a damaged segment is not
+        tried again."""
         log = hosted.log
         if log.recovery_point < log.segments[-1].base_offset:
             # Only records on the disk decide what is removed, so a power cut cannot take them.
@@ -189,8 +192,9 @@ class LogCleaner:
                 await self._work.end()
 
     async def _clean(self, hosted: Hosted, job: CleaningJob, left: deque[SegmentSwap]) -> bool:
-        """Clean the log and replace its segments, group by group. Remove each finished swap from
-        `left`. Return False if the log changed meanwhile or its disk failed. Raise
+        """Clean the log, replace its segments group by group, save the offset up to which it is
+        clean, and return True. `left`: the swaps of the round in order, from which each finished
+        one is removed. Return False if the log changed meanwhile or its disk failed. Raise
         CleaningFailed."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)

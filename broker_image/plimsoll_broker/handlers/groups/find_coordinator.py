@@ -94,7 +94,8 @@ class FindCoordinatorHandler:
 
 
 def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
-    """Return the encoded response, and True if the topic of group offsets must be created."""
+    """Return the encoded response, and True if `__consumer_offsets` does not exist and must be
+    created before the client retries."""
     version = context.api_version
     request = decode_request(context.api_key, version, context.body)
     kind = getattr(request, "key_type", _GROUP)

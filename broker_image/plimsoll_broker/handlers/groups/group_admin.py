@@ -99,8 +99,8 @@ DESCRIBE_GROUPS = GroupApi(_describe_operations, _describe_values, AclOperation.
 
 
 def _list_operations(request: GroupRequest) -> Iterator[ListGroups]:
-    """Yield the operation that asks every coordinator on this broker for its groups. Yield nothing
-    if the client may see no group at all."""
+    """Yield the operation that lists the groups of every shard on this broker, with the request's
+    filters of states and types. Yield nothing if the client may describe no group at all."""
     rights = request.context.rights
     if rights is None or rights.sees_any(ResourceType.GROUP) or _sees_all(rights):
         yield ListGroups(

@@ -98,8 +98,9 @@ class GroupApi:
     """True if the request's bytes count for the quota `producer_byte_rate`."""
 
     def read(self, context: RequestContext) -> GroupRequest:
-        """Parse a request, and decide the client's rights to its topics. The rights are decided
-        once, so that operations and reply agree."""
+        """Parse a request, and check the client's rights to its topics, once, so that operations
+        and reply agree. If the client has no right to the request's group, all of its topics are
+        refused."""
         value = decode_request(context.api_key, context.api_version, context.body)
         rights = context.rights
         if rights is None or self.topics is None:
@@ -112,7 +113,8 @@ class GroupApi:
         return GroupRequest(context, value, refused)
 
     def refuses(self, request: GroupRequest, op: Operation) -> bool:
-        """Return True if the client has no right to this operation's group."""
+        """Return True if the client has no right to this operation's group. ListGroups names no
+        group and is never refused."""
         rights = request.context.rights
         if rights is None or isinstance(op, ListGroups):
             return False
@@ -176,7 +178,9 @@ class GroupHandler:
     def _answered(
         self, request: GroupRequest, asked: list[_Question]
     ) -> Reply | asyncio.Future[Reply | None]:
-        """Return the reply if all answers are there and short; otherwise a future of the reply."""
+        """Return the reply if all answers are known and short; otherwise a future of the reply,
+        which waits for the answers and encodes them in slices or a thread. Count the answers in the
+        metrics."""
         if len(asked) <= ROWS_AT_ONCE:
             answers = [one.asker.answer_value for one in asked]
             if None not in answers and _is_short(answers):
@@ -215,8 +219,8 @@ class GroupHandler:
         return encode_response(request.context.api_key, request.version, values)
 
     def _close(self, asked: list[_Question], reply: asyncio.Future[Reply | None]) -> None:
-        """Close the client's pending joins if the request was cancelled: the client has
-        disconnected, and the group must not wait for it."""
+        """If the request was cancelled, because its client has disconnected, withdraw its pending
+        joins, so that their groups do not wait for it. Otherwise do nothing."""
         for op, asker in asked if reply.cancelled() else ():
             if isinstance(op, JoinGroup) and not asker.answered:
                 gone = CloseRequest(group_id=op.group_id, token=asker)
@@ -224,7 +228,7 @@ class GroupHandler:
 
 
 async def _heard(asker: Asker) -> object:
-    """Return the asker's answer. Wait only if there is no answer yet."""
+    """Return the asker's answer; wait for it if there is none yet."""
     return await asker.future() if asker.answer_value is None else asker.answer_value
 
 
@@ -286,7 +290,7 @@ def _sizes(answer: object) -> Iterator[int]:
 
 
 def _text_bytes(*texts: str) -> int:
-    """Return the most memory, in bytes, of a row with these texts in UTF-8."""
+    """Return an upper bound, in bytes, of the memory of a reply's row with these texts in UTF-8."""
     return _ROW_BYTES + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
 
 
@@ -308,8 +312,8 @@ def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
 
 
 def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Group (topic, row) pairs into response entries: one entry for each run of pairs with the same
-    topic."""
+    """Group (topic name, partition row) pairs into response entries, in order: one entry for each
+    run of consecutive pairs with the same topic."""
     return [
         {"name": name, "partitions": [row for _, row in found]}
         for name, found in groupby(rows, key=lambda row: row[0])

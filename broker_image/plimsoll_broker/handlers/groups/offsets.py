@@ -118,8 +118,9 @@ _GROUP_CODE_VERSION = 2
 
 
 def _groups(request: GroupRequest) -> Iterator[tuple[Any, bool]]:
-    """Yield each group of the request, with True if the request has already named it. A repeated
-    group is refused, so that a reply cannot be many times as large as the committed offsets."""
+    """Yield each group of the request in order, with True if the request has named the same group
+    before. The caller refuses a repeated group, so that a reply cannot be many times as large as
+    the committed offsets."""
     many = request.version >= _MANY_GROUPS_VERSION
     seen: set[str] = set()
     for group in request.value.groups if many else (request.value,):
@@ -178,7 +179,8 @@ def _refused(group: Any, code: Code) -> dict[str, Any]:
 
 
 def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str, Any]:
-    """Return the response's values for one group: its error code, or its offsets."""
+    """Return the response's values for one group: its error code if any of its operations failed;
+    otherwise its offsets, with an error for each partition of a denied topic."""
     found: list[Iterable[FetchedOffset]] = []
     for answer in answers:
         match answer:
@@ -205,7 +207,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
 
 
 def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:
-    """Return the offsets of topics that the client may describe."""
+    """Return the offsets without those of topics that the client may not describe."""
     rights = request.context.rights
     if rights is None:
         return offsets

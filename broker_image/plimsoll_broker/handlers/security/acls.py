@@ -172,8 +172,8 @@ _Told = dict[int, tuple[int, str | None]]
 
 
 def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
-    """Return the well-formed ACLs of the request, and the results of the malformed ones, each by
-    position."""
+    """Return the well-formed ACLs of the request, and the errors of the malformed ones, each by its
+    position in the request; every position is in one of the two."""
     wanted: dict[int, Acl] = {}
     told: _Told = {}
     for at, asked in enumerate(request.creations):
@@ -188,8 +188,9 @@ def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
 
 
 def delete_acls(view: ClusterView) -> Handler:
-    """Return the handler of DeleteAcls. Each well-formed filter is applied. ACLs that Kubernetes
-    objects declare are not deleted."""
+    """Return the handler of DeleteAcls. One command deletes the ACLs that match any well-formed
+    filter, except those that Kubernetes objects declare; each malformed filter is refused by
+    itself."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -218,8 +219,8 @@ def delete_acls(view: ClusterView) -> Handler:
 
 
 def _filters(request: Any) -> tuple[dict[int, AclFilter], dict[int, dict[str, Any]]]:
-    """Return the well-formed filters of the request, and the results of the malformed ones, each by
-    position."""
+    """Return the well-formed filters of the request, and the error results of the malformed ones,
+    each by its position in the request; every position is in one of the two."""
     wanted: dict[int, AclFilter] = {}
     results: dict[int, dict[str, Any]] = {}
     for at, asked in enumerate(request.filters):

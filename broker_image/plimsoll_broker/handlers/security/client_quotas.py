@@ -184,8 +184,8 @@ _Outcomes = dict[int, tuple[int, str | None]]
 
 
 def _changes(request: Any) -> tuple[dict[int, QuotaChange], _Outcomes]:
-    """Return the well-formed changes of the request, and the results of the malformed ones, each by
-    position."""
+    """Return the well-formed changes of the request, and the errors of the malformed ones, each by
+    its position in the request; every position is in one of the two."""
     wanted: dict[int, QuotaChange] = {}
     told: _Outcomes = {}
     for at, entry in enumerate(request.entries):

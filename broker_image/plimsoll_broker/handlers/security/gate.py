@@ -49,8 +49,8 @@ _Op = AclOperation
 
 
 def asks_for_all(context: RequestContext, request: Any) -> bool:
-    """Return True if the request asks for all topics, so that each topic has to be compared with
-    the ACLs."""
+    """Return True if the request is for all topics (Metadata, DescribeTopicPartitions), so that
+    each existing topic has to be compared with the ACLs."""
     return context.api_key in _OF_ALL and not request.topics
 
 
@@ -183,7 +183,9 @@ REPLY_BYTES_AT_ONCE = 4096
 def guarded(
     handlers: Mapping[ApiKey, Handler], authority: Authority, aside: Aside
 ) -> dict[ApiKey, Handler]:
-    """Return the same handlers, each behind the guard of its API."""
+    """Return a table of the same handlers, each wrapped so that the guard of its API decides first.
+    An API without a guard is always refused. `authority`: gives the rights of a connection; without
+    authorization the handler is called directly."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         guard = GUARDS.get(key) if key in REQUIREMENTS else None

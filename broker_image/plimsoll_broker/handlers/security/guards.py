@@ -36,7 +36,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def plain(value: Any) -> Any:
     """Return a value that the kio library has parsed, in the form that encoders take: dicts, lists,
-    and numbers of milliseconds."""
+    times as ms (durations, or since 1970), everything else unchanged."""
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: plain(getattr(value, name)) for name in names}
@@ -88,7 +88,7 @@ class Asking:
         return encode_request(self.context.api_key, self.version, values)
 
     def tell(self, values: Values) -> Guarded:
-        """Return the decision to reply with these values without calling the handler."""
+        """Return the decision to send these values as the reply, without calling the handler."""
         return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
     def change(self, verdict: Guarded, change: Change) -> Guarded:
@@ -176,8 +176,9 @@ class EachTopic:
 
 
 def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Guarded:
-    """Return the decision to pass the request on without the denied topics, and to add their
-    refusals to the reply."""
+    """Return the decision to pass the request on without the denied topics, and to append an error
+    for each to the reply. If no topic is left, reply with the errors alone, without calling the
+    handler."""
     code = Code.TOPIC_AUTHORIZATION_FAILED
     entries = [each.refused(one, code) for one in denied]
     gone = {id(one) for one in denied}
@@ -259,7 +260,8 @@ def create_topics(asking: Asking) -> Guarded:
 
 
 def delete_topics(asking: Asking) -> Guarded:
-    """Require Delete on the cluster or on each topic. The name of a topic that was requested by id
+    """Require Delete on the cluster or on each topic. Topics without it get an error, and the other
+    ones are passed on, with those that do not exist. The name of a topic that was requested by id
     is not shown to clients without Describe on it."""
     rights = asking.rights
     if rights.cluster_quietly(_Op.DELETE):
@@ -329,9 +331,10 @@ def _described(asking: Asking) -> Guarded:
 
 
 def metadata(asking: Asking) -> Guarded:
-    """Hide the topics that the client may not describe. Change a request for all topics into one
-    that names the visible topics, so that the reply, which the handler remembers, does not show
-    topics that only other clients may see."""
+    """Remove the topics that the client may not describe: from a reply about all topics without a
+    trace, from a request that names them with an error. A request for all topics is changed into
+    one that names the visible topics, so that the reply, which the handler remembers, does not show
+    topics that only other clients may see. If requested, add the authorized operations."""
     topics = asking.value.topics
     all_of_them = topics is None or (asking.version == 0 and not topics)
     verdict = _all_metadata(asking) if all_of_them else _named_metadata(asking)
@@ -347,7 +350,8 @@ def _tell_cluster(asking: Asking, values: Values) -> None:
 
 
 def tell_topics(asking: Asking, values: Values) -> None:
-    """Add the operations that the client may do on each topic of a reply (KIP-430)."""
+    """Set, in a reply's values, the operations that the client may do on each topic (KIP-430), as
+    bits. Topics without a name, or that the client may not describe, are left as they are."""
     for topic in values["topics"]:
         if topic["name"] is not None and topic["error_code"] != Code.TOPIC_AUTHORIZATION_FAILED:
             may = asking.rights.operations(ResourceType.TOPIC, topic["name"])
@@ -449,7 +453,8 @@ def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code 
 
 
 def find_coordinator(asking: Asking) -> Guarded:
-    """Require Describe on each group that the request names, or on each transactional id."""
+    """Require Describe on each group, or each transactional id, that the request names. Keys
+    without it get an error, and the other ones are passed on."""
     many = asking.version >= 4
     keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
     kind = getattr(asking.value, "key_type", _GROUP)

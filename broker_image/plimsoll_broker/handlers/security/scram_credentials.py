@@ -100,8 +100,8 @@ _Told = dict[str, tuple[int, str]]
 
 
 def _changes(request: Any) -> tuple[list[str], _Told, AlterScramCredentials]:
-    """Return the named users, the results of changes that this broker refuses, and the command to
-    the controller with all other changes."""
+    """Return the users that the request names, each once, in order; the errors of the users with a
+    malformed change; and the command to the controller with the changes of all other users."""
     users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
     told: _Told = {}
     for one in (*request.deletions, *request.upsertions):
