@@ -458,8 +458,8 @@ class Fetcher:
     async def _start_again(self, lost: _Lost) -> None:
         """Request the leader's log start and end. Then discard the local log and begin at the
         leader's log start, or truncate the local log to the leader's end, after lowering the
-        checkpoints. Do nothing if the leader does not answer both, or the partition changed
-        meanwhile; the next reply leads here again."""
+        checkpoints. Do nothing if the leader refuses either request, or the partition changed
+        meanwhile; the partition is requested again later. Raise PeerLost or MalformedReply."""
         hosted, asked = lost.question.followed.hosted, lost.question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)

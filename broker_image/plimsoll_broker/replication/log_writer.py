@@ -44,8 +44,8 @@ faults last until the broker restarts."""
 
 
 class AckToken(Protocol):
-    """A Produce request that waits for one partition's records to be committed. `answer` is called
-    once with the error code."""
+    """The receiver of one partition's outcome, for a request that waits until records are committed
+    or flushed. `answer` is called once, with NONE or the error code."""
 
     def answer(self, code: int) -> None: ...
 
@@ -88,9 +88,11 @@ class LogWriter:
         place: Append,
         append_time_ms: int | None,
     ) -> bool:
-        """Write the base offset and leader epoch of `place` into a client's batch, and append it to
-        the log. The caller must not change the bytes later. `append_time_ms`: the timestamp of all
-        its records (LogAppendTime); None keeps the producer's. Return False if the disk failed."""
+        """Write the base offset and leader epoch of `place` into a client's batch, append it to the
+        log, and return True. The caller must not change the bytes later. `append_time_ms`: the
+        timestamp of all its records in ms since 1970 (LogAppendTime); None keeps the producer's. If
+        the disk failed, take the replica offline and return False. Any other error raises
+        CommitPathFailed, which ends the process."""
         stamp(data, 0, place.base_offset, place.leader_epoch)
         if append_time_ms is not None:
             stamp_append_time(data, 0, header.length, append_time_ms)
@@ -106,9 +108,11 @@ class LogWriter:
         return True
 
     def role_taken(self, hosted: Hosted) -> None:
-        """Accept the log as it is when this replica becomes leader. If the log is incomplete,
-        persist its present bounds before the replica serves; otherwise the next restart would mark
-        the replica as incomplete again, and it would be elected last."""
+        """If this replica has become leader although its log is incomplete, log that, and save the
+        log's present bounds before the replica serves: the log then counts as complete. Otherwise
+        the next restart would mark the replica as incomplete again, and it would be elected last.
+        Do nothing if it is a follower or its log is complete. If the disk fails, take the replica
+        offline."""
         log = hosted.log
         if not log.incomplete or hosted.replica.leader is None:
             return
@@ -137,7 +141,8 @@ class LogWriter:
     def append_fetched(
         self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
     ) -> bool:
-        """Append a leader's batches unchanged. Return False if the disk failed."""
+        """Append a leader's batches unchanged. If the disk failed, take the replica offline and
+        return False."""
         try:
             hosted.log.append(data, headers)
         except StorageError as error:
@@ -146,7 +151,8 @@ class LogWriter:
         return True
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:
-        """Truncate the log to `offset`. Return False if the disk failed."""
+        """Remove the records at and above `offset`. If the disk failed, take the replica offline
+        and return False."""
         logger.info(
             "%r: truncating this follower's log to offset %d (it ended at %d) to match its leader",
             *(hosted, offset, hosted.log.log_end_offset),
@@ -161,8 +167,9 @@ class LogWriter:
         return True
 
     def reset(self, hosted: Hosted, reset: Reset) -> bool:
-        """Discard the log and begin anew at `reset.offset` if `reset.discard`; otherwise truncate
-        to `reset.offset`. Return False if the disk failed."""
+        """If `reset.discard`, remove all records and let the log begin at `reset.offset`; otherwise
+        remove those at and above `reset.offset`. If the disk failed, take the replica offline and
+        return False."""
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
         logger.info(
@@ -180,7 +187,7 @@ class LogWriter:
         return True
 
     def _note_cut(self, hosted: Hosted, offset: int) -> None:
-        """Count a truncation, and the records that it removes, for the metrics."""
+        """Count a truncation to `offset`, and the offsets that it removes, for the metrics."""
         self._traffic.truncations += 1
         self._traffic.truncated_records += max(0, hosted.log.log_end_offset - offset)
 
@@ -210,8 +217,9 @@ class LogWriter:
     # --- onto the disk --------------------------------------------------------------------------
 
     async def flush(self, hosted: Hosted, *, checkpoint: bool) -> None:
-        """Flush all that is in the log now. Return without a flush if the disk fails or the
-        partition is dropped. The flusher ensures that a log has one flush at a time."""
+        """Flush all records that are in the log at the call, and advance the recovery point, unless
+        the partition is dropped meanwhile. If the disk fails, take the replica offline. The flusher
+        ensures that a log has one flush at a time. `checkpoint`: see `Log.begin_flush`."""
         try:
             flush = hosted.log.begin_flush(checkpoint=checkpoint)
             began_s = time.monotonic()
@@ -225,7 +233,8 @@ class LogWriter:
             self._fail_if_here(hosted, error)
 
     async def settle_cut(self, hosted: Hosted) -> None:
-        """Sync the log's truncations. Take the log offline if that fails."""
+        """Sync the log's truncations, if any is not synced, and the partition is hosted. If the
+        disk fails, take the replica offline."""
         log = hosted.log
         settling = log.begin_settle() if self._owner.is_here(hosted) else None
         if settling is None:
@@ -237,8 +246,9 @@ class LogWriter:
             self._fail_if_here(hosted, error)
 
     async def sync_names(self, hosted: Hosted) -> bool:
-        """Make the directory entries of new and removed segments durable. Return False if the disk
-        failed or the partition was dropped meanwhile."""
+        """Sync the directory entries of new and removed segments, and return True. Return False if
+        the partition was dropped meanwhile, or if the disk failed, which takes the replica
+        offline."""
         sync, renames = hosted.log.unsynced.begin_names()
         try:
             await in_thread(sync)
@@ -275,9 +285,10 @@ class LogWriter:
     # --- what is old ----------------------------------------------------------------------------
 
     def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
-        """Raise the log start by the topic's retention configs. `wall_ms`: the wall clock; None if
-        it is not trusted, so that no record expires by age. `since_ms`: the wall-clock time when
-        retention was last applied."""
+        """Raise the log start by the topic's retention configs, at most to the high watermark; the
+        segments below it are removed later. `wall_ms`: the wall clock in ms since 1970; None if it
+        is not trusted, so that no record expires by age. `since_ms`: the wall-clock time when
+        retention was last applied. If the disk fails, take the replica offline."""
         try:
             note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
@@ -285,8 +296,9 @@ class LogWriter:
             self.fail(hosted, error)
 
     def remove_segments(self, hosted: Hosted, count: int) -> list[Segment]:
-        """Remove the oldest `count` segments and return them. Their disk space is freed when the
-        caller and all readers have dropped them. Return an empty list if the disk failed."""
+        """Remove the oldest `count` segments from the log, delete their files, and return them; the
+        disk space is freed when the caller and all readers have dropped them. If the disk failed,
+        take the replica offline and return an empty list."""
         try:
             return hosted.log.remove_first(count)
         except StorageError as error:
@@ -298,14 +310,15 @@ class LogWriter:
         hosted.log.prune_snapshots()
 
     def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
-        """Forget idle producer ids. `now_ms`: the monotonic clock."""
+        """Forget producer ids that have been idle for too long at `now_ms` (monotonic clock)."""
         hosted.log.producers.expire(now_ms)
 
     # --- compaction -----------------------------------------------------------------------------
 
     async def swap(self, hosted: Hosted, swap: SegmentSwap) -> bool:
-        """Replace a group of segments by the cleaned one. Return False if the log changed meanwhile
-        or the disk failed; recovery at the next start then completes or reverts the swap."""
+        """Replace a group of segments by the cleaned one, and return True. Return False if the log
+        changed meanwhile, or if the disk failed, which takes the replica offline; recovery at the
+        next start then completes or reverts the swap."""
         try:
             if not self._owner.is_here(hosted) or not swap.holds():
                 return False
@@ -344,8 +357,9 @@ Woken = dict[ParkedFetch, None]
 
 
 class Stepping:
-    """Calls `one` once for each touched partition at the end of a turn of the event loop. `one`
-    steps a partition, and adds to its second argument the Fetch requests to wake."""
+    """Calls `one` once for each touched partition at the end of a turn of the event loop, and then
+    wakes Fetch requests. `one`: processes a partition's events since its last step, and adds to its
+    second argument the Fetch requests to wake."""
 
     def __init__(self, one: Callable[[Hosted, Woken], None]) -> None:
         self._one = one
@@ -365,9 +379,10 @@ class Stepping:
         asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
-        """Step the touched partitions for one portion, and wake fetches. The rest waits for the
-        next turn of the event loop. A bug here is on the commit path, so it is not caught, and the
-        event loop's exception handler ends the process."""
+        """Step the touched partitions, at most AT_ONCE and for about SLICE_S seconds, and wake
+        fetches. The rest is deferred to the next turn of the event loop. A bug here is on the
+        commit path, so it is not caught, and the event loop's exception handler ends the
+        process."""
         self._due = False
         touched, self._touched = self._touched, {}
         woken: Woken = {}
@@ -384,7 +399,8 @@ class Stepping:
             self._come_back()
 
     def _wake(self, woken: Woken) -> None:
-        """Wake all fetches of followers, and a portion of the fetches of consumers."""
+        """Wake all fetches of followers in `woken`, and at most AT_ONCE fetches of consumers,
+        deferred ones first. Defer the other ones to the next step."""
         for fetch in woken:
             if fetch.for_follower:
                 fetch.wake()

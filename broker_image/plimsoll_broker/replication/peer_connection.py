@@ -96,8 +96,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._timer = None
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Break the connection if the pending reply is overdue; otherwise set the timer anew. Do
-        nothing if no reply is pending."""
+        """If the peer has sent nothing for the permitted time, or the whole reply takes longer than
+        REPLY_S_MAX, close the connection, which fails the pending request. Otherwise set the timer
+        anew. Do nothing if no reply is pending."""
         self._timer = None
         if self._reply is None or self._reply.done():
             return
@@ -164,8 +165,9 @@ class PeerConnection(asyncio.BufferedProtocol):
                 reply.set_result(self._buffer[_LENGTH.size : end])
 
     def _begin_frame(self) -> bool:
-        """Read the length of the reply and make room for it. Return False if more bytes are needed
-        to know the length, or if it is invalid, which breaks the connection."""
+        """Read the length of the reply, make room for the reply, and return True. Return False if
+        more bytes are needed to know the length, or if the length is invalid, which closes the
+        connection."""
         if self._filled < _LENGTH.size:
             return False
         (size,) = _LENGTH.unpack_from(self._buffer)

@@ -97,8 +97,9 @@ class PeriodicChores:
         yield "cleaning", self._cleaner.keep()
 
     async def _keep(self, chores: list[_Chore]) -> None:
-        """Run the chores until cancelled. If a chore meets a storage error, log the error; the
-        chore runs again in its next period."""
+        """Run each of the chores at its due time, one after another, until cancelled. A storage
+        error is logged, and the chore runs again in its next period. After a pause of the process,
+        a chore that judges lag is deferred, so that waiting input is read first."""
         while True:
             chore = min(chores, key=_DUE_MS)
             await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
@@ -142,17 +143,17 @@ class PeriodicChores:
     # --- checkpoints ----------------------------------------------------------------------------
 
     async def _checkpoint(self) -> None:
-        """Save the high watermarks of all partitions."""
+        """Save the high watermarks of all partitions to their checkpoint file, in a thread."""
         manager = self._manager
         await in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
 
     async def _recovery_points(self) -> None:
-        """Checkpoint logs with a sealed segment or UNCHECKED_BYTES_MAX above the recovery point, so
-        that recovery after a crash reads no more than that.
+        """Flush, with a checkpoint, the logs with a sealed segment or UNCHECKED_BYTES_MAX above the
+        recovery point, and save all recovery points, so that recovery after a crash reads no more
+        than that.
 
         Producer snapshots that recovery no longer needs are removed once the newer recovery point
-        is on the disk.
-        """
+        is on the disk."""
         due: list[Hosted] = []
 
         def look(hosted: Hosted) -> None:
@@ -181,8 +182,9 @@ class PeriodicChores:
         await several([h for h in self._timed if self._flush_due(h, now_ms)], manager.flusher.sync)
 
     def _flush_due(self, hosted: Hosted, now_ms: int) -> bool:
-        """Return True if the log has unflushed records and its flush.ms has passed since this chore
-        last flushed it."""
+        """If the log has unflushed records and its flush.ms has passed since this chore last
+        flushed it, record `now_ms` as the time of its flush and return True: the caller must flush
+        it. Otherwise return False."""
         flush_ms = hosted.log.config.flush_ms
         if flush_ms is None or hosted.log.recovery_point == hosted.log.log_end_offset:
             return False
@@ -194,8 +196,8 @@ class PeriodicChores:
     # --- retention ------------------------------------------------------------------------------
 
     async def _remove_directories(self) -> None:
-        """Remove the directories of deleted logs that are due. If one cannot be removed, log the
-        error; the next run tries again."""
+        """Remove the directories of deleted logs for which the delay is over, in threads. If one
+        cannot be removed, log the error and schedule it again."""
         store, now_ms = self._manager.store, self._manager.now_ms()
         for path in store.deleted.due(now_ms):
             try:
@@ -205,7 +207,8 @@ class PeriodicChores:
                 store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:
-        """Apply retention to all logs, then remove the segments below the log starts."""
+        """Remove due directories of deleted logs, apply retention to all logs, then remove the
+        segments below the log starts. If any log is compacted, wake the cleaner."""
         manager = self._manager
         wall_ms, stamp_ms = manager.wall_clock.now_ms(), manager.wall_clock.stamp_ms()
         # One of the two times may be from a clock that was set ahead.

@@ -82,8 +82,9 @@ class Reopening:
             )
 
     def must_wait(self, key: PartitionKey, topic: str) -> bool:
-        """Return True if another log's claim holds the directory of this partition; the partition
-        is opened when the claim ends. Return False if it may be opened now."""
+        """If another log is being reopened in the directory of this partition (topic name and
+        index), have the partition opened once that ends, and return True. Return False if it may be
+        opened now."""
         name = (topic, key.index)
         if name not in self._claimed:
             return False

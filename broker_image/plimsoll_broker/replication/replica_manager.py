@@ -74,9 +74,9 @@ class Fetchers(Protocol):
 
 
 class ControllerEpochs(Protocol):
-    """The part of the controller client that knows controller epochs. `highest_epoch`: the newest
-    known epoch. `heard_of`: called with a newer epoch that a peer named, so that the client looks
-    for that controller."""
+    """The part of the controller client that knows controller epochs. `highest_epoch`: the highest
+    epoch of controllers that have answered. `heard_of`: called with a higher epoch that a peer
+    named, so that the client searches for that controller."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -160,9 +160,9 @@ class ReplicaManager:
         return self._controllers.highest_epoch
 
     def heard_of_controller(self, epoch: int) -> None:
-        """Report a controller epoch from a peer's request or reply to the controller client, if the
-        epoch is newer than the known one. The client does not believe it: the peer may be wrong, or
-        no broker at all."""
+        """Report a controller epoch from a peer's request or reply to the controller client, which
+        searches for that controller, if the epoch is higher than the known one. Only an answer of
+        that controller proves the epoch: the peer may be wrong, or no broker at all."""
         if epoch > self._controllers.highest_epoch:
             self._controllers.heard_of(ControllerEpoch(epoch))
 
@@ -190,9 +190,11 @@ class ReplicaManager:
         return None if self.image is None else self.image.topic_ids.get(name)
 
     def missing(self, topic_id: UUID | None, index: int) -> Code:
-        """Return the error code for a partition that this broker does not host: its log could not
-        be opened, it is on another broker, or it does not exist. `topic_id`: None if the topic's
-        name is unknown."""
+        """Return the error code for a partition that this broker does not host: KAFKA_STORAGE_ERROR
+        if its log could not be opened, NOT_LEADER_OR_FOLLOWER if it is on another broker or not
+        open yet, otherwise that it does not exist: UNKNOWN_TOPIC_ID without such a topic,
+        UNKNOWN_TOPIC_OR_PARTITION without such an index. `topic_id`: None if no topic has the
+        requested name (UNKNOWN_TOPIC_OR_PARTITION)."""
         if topic_id is None:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         image = self.image
@@ -207,8 +209,10 @@ class ReplicaManager:
     # --- metadata -------------------------------------------------------------------------------
 
     async def start(self, image: ClusterImage, found: list[Found]) -> None:
-        """Take the first metadata image and open the partitions that it assigns to this broker.
-        Before that, set aside the directories in `found` of other partitions."""
+        """Apply the first metadata image: open the partitions that it assigns to this broker, and
+        give each its role. Before that, set aside those directories in `found` that belong to other
+        partitions or topics; a damaged one of an existing topic stays, and takes its replica
+        offline."""
         hosted = image.hosted.get(self.settings.broker_id, Map())
         async for directory in in_slices(found):
             topic_id = directory.topic_id
@@ -227,8 +231,9 @@ class ReplicaManager:
         self._opens_all = False
 
     def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Take a new metadata image. Look-ups of brokers and topics use it at once. The effects on
-        partitions may take several turns of the event loop (`Roles`)."""
+        """Begin to apply a new metadata image; `old`: the previous one, None for the first.
+        Look-ups of brokers and topics use the image at once. The effects on partitions may take
+        several turns of the event loop (`Roles`)."""
         self.image = new
         self._hosted.named(new.topic_ids)
         self.shrinks.update(new)
@@ -259,15 +264,17 @@ class ReplicaManager:
         return image is not None and key in image.hosted.get(self.settings.broker_id, Map())
 
     def configure(self, hosted: Hosted) -> None:
-        """Apply the configs of the partition's topic, unless the topic is deleted."""
+        """Apply the configs of the partition's topic in the newest image. Do nothing if they are
+        the same as before or the topic is deleted."""
         assert self.image is not None
         topic = self.image.topics.get(hosted.key.topic_id)
         if topic is not None and hosted.configure(topic, self.settings.configs):
             self.touch(hosted)
 
     def take_role(self, key: PartitionKey) -> None:
-        """Open the partition if necessary, and apply its state in the newest image: leader, ISR and
-        epochs."""
+        """Open the partition if it is not open, and apply its state in the newest image: leader,
+        ISR and epochs. If its log cannot be opened, record the error in `broken`. The image must
+        assign the partition to this broker."""
         assert self.image is not None
         self._apply(self.image, self.image.partitions[key])
 
@@ -309,7 +316,8 @@ class ReplicaManager:
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
         """Open the partition's log and host the partition. Return None if the log cannot be opened,
-        or if another log must first free the directory."""
+        which is recorded in `broken` and not tried again here, or if the directory is used by a log
+        that is being reopened."""
         if partition.key in self.broken:
             return None
         topic = image.topics[partition.topic_id]
@@ -330,8 +338,9 @@ class ReplicaManager:
         return self._host(topic, partition, log, known)
 
     def _host(self, topic: Topic, partition: Partition, log: Log, committed: int) -> Hosted:
-        """Host the partition. `committed`: records below this offset may be committed, although the
-        checkpointed high watermark may be lower."""
+        """Create the replica of this log, add the partition to the hosted ones, and return it.
+        `committed`: records below this offset may have been committed, although the checkpointed
+        high watermark may be lower."""
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
         replica.compacted_copy.committed(committed)
         hosted = Hosted(topic, partition, log, replica)
@@ -340,7 +349,8 @@ class ReplicaManager:
         return hosted
 
     def drop(self, hosted: Hosted) -> None:
-        """Stop hosting the partition: fail its waiting requests and delete its log."""
+        """Remove the partition from the hosted ones: stop fetching, answer its waiting requests
+        with an error, and delete its log (its directory is renamed now and removed later)."""
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
         self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
@@ -374,8 +384,9 @@ class ReplicaManager:
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
     ) -> bool:
-        """Apply the controller's answer to an ISR proposal. `answer` is None if no answer came.
-        Return True if the proposal is queued again."""
+        """Apply the controller's answer to an ISR proposal; `answer` is None if no answer came. If
+        the replica wants the proposal sent again, queue it and return True; otherwise return
+        False."""
         again = hosted.replica.altered(proposal, answer, self.now_ms())
         self.touch(hosted)
         if again:
@@ -385,8 +396,9 @@ class ReplicaManager:
     # --- time -----------------------------------------------------------------------------------
 
     def check_lag(self, hosted: Hosted) -> None:
-        """Have a leader look for followers to remove from the ISR. The lag chore calls this every
-        half of replica.lag.time.max.ms."""
+        """If this broker leads the partition, propose to remove followers from the ISR that have
+        lagged for longer than replica.lag.time.max.ms. The lag chore calls this every half of that
+        time."""
         if hosted.replica.leader is not None:
             hosted.replica.check_lag(self.now_ms())
             self.touch(hosted)
@@ -409,7 +421,7 @@ class ReplicaManager:
         """Put a partition back online after its disk has room, or the process descriptors, again.
         `log`: the reopened log, which replaces the failed one; None if the log could not be opened
         before, so that it is opened now. Do nothing if the partition is no longer assigned here:
-        the next walk of `Roles` drops it."""
+        `Roles` drops it."""
         image = self.image
         if image is None or not self.is_mine(key):
             return
@@ -425,8 +437,8 @@ class ReplicaManager:
         self._apply(image, image.partitions[key])
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
-        """Return the high watermarks of all partitions by topic and index, except those with a log
-        that is being reopened."""
+        """Return the high watermarks of all partitions by topic name and index, except those with a
+        log that is being reopened."""
         return {
             (hosted.name, hosted.key.index): hosted.replica.high_watermark
             for hosted in self._hosted.values()

@@ -45,8 +45,8 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 class _PendingChanges(NamedTuple):
     """The state changes of one replica that the metadata ask for and that are not completed.
-    `leads`: True if this broker is to lead. `since_ms`: the monotonic time since which the oldest
-    has been pending."""
+    `leads`: True if they make this broker the leader. `since_ms`: the monotonic time in ms since
+    which the replica has had pending changes."""
 
     changes: tuple[StateChange, ...]
     topic: str
@@ -81,27 +81,30 @@ class StateChanges:
         return 0 if oldest is None else self._now_ms() - oldest.since_ms
 
     def ask(self, image: ClusterImage, before: Partition | None, after: Partition) -> None:
-        """Note as received the changes that lead from one state of a partition to another. `before`
-        is None if the replica is not hosted yet."""
+        """Record as received the changes that lead from one state of a partition to another, for
+        this broker's replica. `before`: None if the replica is not hosted yet. Do nothing if the
+        topic is not in the image or nothing changes for this replica."""
         kinds = asked_of(self._broker_id, before, after)
         topic = image.topics.get(after.topic_id)
         if kinds and topic is not None:
             self._receive(after, kinds, topic.name, image.controller_epoch)
 
     def done(self, key: PartitionKey) -> None:
-        """Note the replica's pending changes as completed. Do nothing if there are none."""
+        """Count and log the replica's pending changes as completed. Do nothing if there are
+        none."""
         found = self._pending.pop(key, None)
         if found is not None:
             self._tell(COMPLETED, found, self.completed)
 
     def keep(self, wanted: Map[PartitionKey, None]) -> None:
-        """Drop the pending changes of replicas that are not in `wanted`: these replicas were never
-        opened and are no longer assigned here."""
+        """Remove the pending changes of replicas that are not in `wanted`, uncounted: these
+        replicas were never opened and are no longer assigned here."""
         for key in [key for key in self._pending if key not in wanted]:
             del self._pending[key]
 
     def closed(self, partition: Partition, topic: str, image: ClusterImage | None) -> None:
-        """Note that a replica was closed and dropped, as a change both received and completed."""
+        """Count and log that a replica was closed and dropped, as a change both received and
+        completed. Its pending changes are removed, uncounted."""
         controller_epoch = 0 if image is None else image.controller_epoch
         self._pending.pop(partition.key, None)
         self._receive(partition, (CLOSE,), topic, controller_epoch)
@@ -180,8 +183,10 @@ class Roles:
         self.applied = MetadataOffset(0)
 
     def update(self, *, everything: bool, limits_changed: bool) -> None:
-        """Begin to apply the owner's newest image. `everything`: True if partitions or topics have
-        changed. `limits_changed`: True if the rate limit of a copy has changed."""
+        """Begin to apply the owner's newest image, which the owner has set before. `everything`:
+        True if partitions or topics have changed. `limits_changed`: True if the rate limit of a
+        copy has changed. During a walk, another walk is queued behind it; if nothing has changed,
+        only `applied` advances."""
         self._limits_changed = self._limits_changed or limits_changed
         image = self._owner.image
         assert image is not None
@@ -204,7 +209,8 @@ class Roles:
                 self._go_on(SLICE_S)
 
     async def finish(self) -> None:
-        """Run the present walk, and those that follow it, to the end."""
+        """Run the present walk, and those queued behind it, to the end, with other tasks in
+        between."""
         while self._walk is not None:
             self._go_on(SLICE_S)
             await asyncio.sleep(0)
@@ -217,8 +223,9 @@ class Roles:
         self._walk = self._steps(image, limits_changed=limits_changed)
 
     def _go_on(self, slice_s: float | None) -> None:
-        """Continue the walk for one portion: PORTION of cost, and at most `slice_s` seconds (None:
-        no limit). At the end of the walk, begin another one if a newer image has come."""
+        """Continue the walk until its steps have cost PORTION look-ups or `slice_s` seconds have
+        passed (None: no time limit), and have `run` continue it. At the end of the walk advance
+        `applied`, and begin another walk if a newer image has come."""
         walk, left = self._walk, PORTION
         until_s = None if slice_s is None else time.monotonic() + slice_s
         assert walk is not None

@@ -27,8 +27,9 @@ REMOVED_AT_ONCE = 32
 
 
 def removable(log: Log, saved_start: int, count_max: int) -> int:
-    """Return how many of the oldest segments may be removed, at most `count_max`. `saved_start`:
-    the log start that is on the disk; only segments wholly below it may be removed."""
+    """Return how many of the oldest segments of the log may be removed, at most `count_max`: those
+    wholly below both the log start and `saved_start`, the log start that is on the disk, and
+    followed by a segment with a durable name. The last segment always stays."""
     below = min(saved_start, log.log_start_offset)
     count = 0
     for following in islice(log.segments, 1, count_max + 1):
@@ -90,7 +91,8 @@ class SegmentRemoval:
 
     async def _may_remove(self, hosted: Hosted) -> bool:
         """Return True if the oldest segment lies below the saved log start and the name of the next
-        segment is durable. If only that name is not durable yet, sync the directory first."""
+        segment is durable; sync the directory first if only that is missing. Return False
+        otherwise, also if the partition was dropped or the sync failed."""
         manager, log = self._manager, hosted.log
         if not manager.is_here(hosted):
             return False
@@ -100,8 +102,8 @@ class SegmentRemoval:
 
     async def _remove_oldest(self) -> None:
         """Remove one segment of each log below its log start, to make room on a disk too full to
-        save a log start. First sync earlier removals, and forget all noted beginnings of logs,
-        since these cannot be saved either."""
+        save a log start. First sync earlier removals of that log, and forget the noted beginnings
+        of all logs, since these cannot be saved either. Raise StorageError if that fails."""
         manager, noted = self._manager, True
         async for hosted in in_slices(list(manager)):
             log = hosted.log

@@ -46,7 +46,8 @@ class ServingLease:
 
     def may_serve(self, hosted: Hosted) -> bool:
         """Return True if reads and acks=0/1 of this leader may be answered: the cluster does not
-        have `onControllerLoss: StopServing`, or `holds` is True."""
+        have `onControllerLoss: StopServing`, or `holds` is True, which counts a refusal
+        otherwise."""
         return not self._owner.stops_serving or self.holds(hosted)
 
     def knows_since(self, since_ms: int) -> bool:
@@ -55,9 +56,9 @@ class ServingLease:
         return self.lease.applied_since(since_ms, self._owner.roles.applied)
 
     def holds(self, hosted: Hosted) -> bool:
-        """Return True if no other broker can have led the partition for longer than the session
-        timeout, as a controller or the followers have confirmed. Otherwise count and log a refusal,
-        and return False."""
+        """Return True if a controller or the followers have confirmed, within the session timeout,
+        that no other broker leads the partition. Otherwise count and log a refusal, unless this
+        broker is not the leader, and return False."""
         owner, lease = self._owner, self.lease
         now_ms = owner.now_ms()
         if lease.from_controller(now_ms, owner.roles.applied):

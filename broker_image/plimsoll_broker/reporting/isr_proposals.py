@@ -54,7 +54,8 @@ class ProposalSender:
         self._broker_id, self._broker_epoch = broker
 
     async def run(self) -> None:
-        """Send proposals until cancelled."""
+        """Send the queued proposals, at most PROPOSALS_MAX in a request, until cancelled. If any
+        must be sent again, pause for RESEND_MS."""
         proposals = self._manager.proposals
         while True:
             await proposals.wait()
@@ -62,8 +63,8 @@ class ProposalSender:
                 await asyncio.sleep(RESEND_MS / 1000)
 
     async def _send(self, batch: list[Proposed]) -> bool:
-        """Send these proposals, and hand the answers to their replicas. Return False if any must be
-        sent again, after a pause."""
+        """Send these proposals in one request, and pass each answer, or its absence, to the
+        replica. Return False if any proposal is queued again; the caller then pauses."""
         request = AlterPartition(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch,

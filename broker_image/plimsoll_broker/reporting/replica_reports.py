@@ -84,8 +84,9 @@ class CopyReports:
                 )
 
     def report(self) -> ReportCopies | None:
-        """Return the next report. Return None if no partition is being copied and no sizes are due.
-        It has at most COPIES_MAX partitions of each kind; the others follow in later reports."""
+        """Return the next report, and advance to the partitions of the one after it. Return None if
+        no partition is being copied and no sizes are due. It has at most COPIES_MAX copies and as
+        many sizes of led partitions; the other ones follow in later reports."""
         moving = [hosted for hosted in self._manager if self._counts(hosted)]
         sizes: list[Hosted] = []
         if self._sizes_in == 0:
@@ -138,8 +139,9 @@ def _led(hosted: Hosted) -> CopySize:
 
 
 def _behind(hosted: Hosted) -> Iterator[FollowerLag]:
-    """Yield the lag in records of each follower that is behind; None for one with an unknown log
-    end."""
+    """Yield the lag in records of each follower that lacks any, by broker id; None as the lag if
+    the follower's log end is not known. Yield nothing if this broker does not lead the
+    partition."""
     replica = hosted.replica
     if replica.leader is None:
         return
@@ -163,9 +165,9 @@ Report = ReportFailedReplicas | ReportReplicaLogs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The reports that the controller has already received. `at_ms`: the monotonic time when all
-    logs were reported. `epoch`: the controller epoch then. `logs`: the newest report of each
-    log."""
+    """The logs that the controller has been told of. `at_ms`: the monotonic time of the last report
+    of all logs; `epoch`: the controller epoch then. `logs`: the newest report of each log, by
+    partition."""
 
     at_ms: int
     epoch: int
@@ -225,8 +227,9 @@ class RecoveryReports:
         ]
 
     async def _tell(self, found: dict[PartitionKey, ReplicaLog]) -> None:
-        """Report the logs in `found` that have changed since the last report. Report all of them to
-        a new controller, and every REPEAT_MS."""
+        """Report the logs in `found` (by partition) that have changed since their last report; all
+        of them to a new controller, and every REPEAT_MS. If the controller does not accept a
+        report, the next call reports all."""
         now_ms, image, told = self._manager.now_ms(), self._manager.image, self._told
         epoch = image.controller_epoch if image is not None else -1
         again = told.epoch != epoch or now_ms - told.at_ms >= REPEAT_MS

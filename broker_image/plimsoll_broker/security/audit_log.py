@@ -89,8 +89,9 @@ class AuditLog:
         return (room.pool for room in self._rooms.values())
 
     def note(self, event: AuditEvent) -> None:
-        """Count an event, to be written within `INTERVAL_S` if there is room. May be called from
-        any thread: long requests are parsed and denied in threads."""
+        """Count an event, to be written within `INTERVAL_S`; if its decision or principal has too
+        many, count it only in `dropped`. May be called from any thread: long requests are parsed
+        and denied in threads."""
         if threading.get_ident() == self._thread or self._loop is None:
             self._note(event)
             return
@@ -118,7 +119,7 @@ class AuditLog:
             self._timer = loop.call_later(INTERVAL_S, self._write)
 
     def close(self) -> None:
-        """Write all counted events. Called when the broker stops."""
+        """Cancel the timer and write all counted events. Called when the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
         for room in self._rooms.values():
