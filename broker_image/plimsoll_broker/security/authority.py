@@ -71,8 +71,9 @@ class Decisions(NamedTuple):
     others: dict[Question, bool]
 
     def remember(self, question: Question, *, there_is: bool, allowed: bool) -> None:
-        """Cache a decision. `there_is`: True if the question is about an existing topic. A full
-        cache is cleared first."""
+        """Cache a decision; first clear the cache of its kind if that is full. `there_is`: True if
+        the question is about an existing topic. A decision about another name of more than NAME_MAX
+        characters is not cached."""
         if there_is:
             decided, most = self.topics, TOPICS_MAX
         elif len(question[2]) <= NAME_MAX:
@@ -119,7 +120,8 @@ class VisibleTopics:
         self, key: int, version: int, body: Buffer, make: Callable[[], bytes | None]
     ) -> bytes | None:
         """Return the rewritten form of a request for all topics, from the cache or by calling
-        `make`. Return None if the request is passed on unchanged."""
+        `make`, or None if the request is passed on unchanged. The new form is cached if there is
+        room."""
         if len(body) > ASKED_BYTES_MAX:
             return make()
         question = (key, version, bytes(body))
@@ -141,8 +143,8 @@ class VisibleOfPrincipals:
     def get(
         self, principal: str, host: str, topic_ids: object, security: SecurityState
     ) -> VisibleTopics | None:
-        """Return the cached topics of a principal. Return None if there are none, or if rules or
-        topics have changed since."""
+        """Return the cached topics of a principal at a host. Return None if none are cached, or if
+        `topic_ids` or `security` are not the objects for which they were cached."""
         found = self._known.get((principal, host))
         if found is None or found.topic_ids is not topic_ids:
             return None
@@ -216,8 +218,8 @@ class Rights:
         return self._may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def cluster_quietly(self, operation: AclOperation) -> bool:
-        """Do what `cluster` does, without an audit entry for a denial: another right may
-        suffice."""
+        """Return True if the client has the right to `operation` on the cluster; False without it,
+        even in Audit mode. Makes no audit entry, since another right may suffice."""
         return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def reads_quietly(self, topic: str) -> bool:
@@ -235,9 +237,9 @@ class Rights:
         return name in self._authority.image.topic_ids
 
     def may_be_made(self, name: str) -> bool:
-        """Return True if a request of this client may name the topic even if that creates it: the
-        topic exists, requests create no topics on this broker, or the client has the right to
-        create it."""
+        """Return True if a request of this client may name the topic although that could create it:
+        the topic exists, requests create no topics on this broker, or the client has the right to
+        create it. A denial of that right is written to the audit log."""
         if self.there_is(name) or not self._authority.makes_topics:
             return True
         if self.cluster_quietly(AclOperation.CREATE):
@@ -245,7 +247,8 @@ class Rights:
         return self.topic(AclOperation.CREATE, name)
 
     def visible_topics(self) -> VisibleTopics:
-        """Return the topics that the client may describe."""
+        """Return the topics that the client may describe, from the cache or by checking each
+        existing topic."""
         return self._authority.visible_topics(self)
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:
@@ -254,7 +257,8 @@ class Rights:
         return visible is not None and visible.has_asked(key, version, body)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
-        """Return True if a list may show this resource to the client. Makes no audit entry."""
+        """Return True if a list may show this resource to the client: it has Describe on the
+        resource, or the mode is Audit. Makes no audit entry."""
         return self._is_told(AclOperation.DESCRIBE, kind, name)
 
     def sees_any(self, kind: ResourceType) -> bool:
@@ -270,8 +274,8 @@ class Rights:
         return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
-        """Return the operations that the client may do on the resource, as bits (KIP-430). Makes no
-        audit entries."""
+        """Return the operations that the client may do on the resource, as bits (KIP-430); all in
+        Audit mode. Makes no audit entries."""
         return operation_bits(
             operation for operation in TOLD_OPERATIONS[kind] if self._is_told(operation, kind, name)
         )
@@ -315,8 +319,8 @@ class Rights:
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Write a denial to the audit log. Return True in Audit mode, where the request is allowed
-        nevertheless."""
+        """Record a denial in the audit log and the counts: as Denied and return False, or in Audit
+        mode, where the request is allowed nevertheless, as WouldDeny and return True."""
         audits = self._authority.audits
         event = AuditEvent(
             decision="WouldDeny" if audits else "Denied",
@@ -363,8 +367,8 @@ class Authority:
         return len(self.image.topics)
 
     def rights_of(self, connection: ConnectionState) -> Rights | None:
-        """Return the rights of a connection, or None if authorization is off. Called for each
-        request."""
+        """Return the rights of a connection, which the connection keeps, or None if authorization
+        is off. Called for each request."""
         if not self._asks:
             return None
         rights: Rights | None = connection.rights
@@ -407,7 +411,7 @@ class Authority:
     def still_good(self, proof: TokenProof | TokenRefusal) -> TokenProof | TokenRefusal:
         """Check again, by the current rules, the result of a token's verification, which took a
         while in a thread. Return the proof if the issuer still has the key and the user is not
-        disabled; otherwise the reason for refusal."""
+        disabled; otherwise the reason for refusal. A refusal is returned as it is."""
         if isinstance(proof, TokenRefusal):
             return proof
         if not proof.issuer.still_says(self.security.issuers, proof.key):
@@ -415,8 +419,9 @@ class Authority:
         return TokenRefusal.DISABLED if self.security.is_disabled(proof.user) else proof
 
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
-        """Record that the connection has logged in with this identity. It is closed when the login
-        becomes invalid."""
+        """Record that the connection has logged in with this identity, set its principal, and reset
+        its cached rights and quotas. The connection is closed when the credential becomes invalid;
+        a session with an end must log in again by then."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
         connection.logged_in_as(identity.principal)
         connection.login = _mark_of(identity)
@@ -432,9 +437,9 @@ class Authority:
         return len(self._logged_in.get(user, ()))
 
     def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
-        """Set a timer for the end of the login session, if the session has one. After the end, a
-        connection must log in again before any other request; a connection with a certificate is
-        closed."""
+        """Set a timer for the end of the login session, in place of an earlier one; none if the
+        session has no end. After the end, a connection must log in again before any other request;
+        a connection with a certificate is closed."""
         self._no_end(connection)
         if identity.until_ms is not None:
             left_s = min((identity.until_ms - _wall_ms()) / 1000, SESSION_S_MAX)
@@ -468,8 +473,8 @@ class Authority:
                 del self._logged_in[user]
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Use the users and rights of a new cluster image, and close connections with logins that
-        have become invalid. Subscribed to the metadata stream."""
+        """Use the users and rights of a new cluster image, and close connections with credentials,
+        keys or certificates that have become invalid. Subscribed to the metadata stream."""
         self.image = new
         before, self.security = self.security, new.security
         self._asks = new.security.authorization.mode is not Mode.OFF
@@ -484,8 +489,8 @@ class Authority:
         self._review()
 
     def _review(self) -> None:
-        """Close connections with logins that are no longer valid. Schedule another review for when
-        the next key expires."""
+        """Close connections with logins that are no longer valid. Schedule the next review for the
+        time when the first replaced SCRAM credential expires, if there is any."""
         if self._reviewing is not None:
             self._reviewing.cancel()
             self._reviewing = None
@@ -503,8 +508,8 @@ class Authority:
             self._reviewing = asyncio.get_running_loop().call_later(delay_s, self._review)
 
     def _good_until_ms(self, identity: Identity) -> int | None:
-        """Return when the login becomes invalid, in ms of the wall clock. Return None if it stays
-        valid until the rules change, and 0 if it is invalid."""
+        """Return the time at which the login becomes invalid, in ms since 1970 (wall clock). Return
+        None if it stays valid until the rules change, and 0 if it is invalid."""
         if identity.mechanism == BY_CERTIFICATE:
             shown = identity.certificate
             return None if shown is not None and self.security.believes(shown) else 0

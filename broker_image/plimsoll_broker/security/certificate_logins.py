@@ -45,8 +45,9 @@ class CertificateLogins:
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Judge the certificate that a client at `host` presented. Return its proof and an empty
-        string, or None and the reason for rejection. If no certificate was presented, return None
+        """Check the certificate chain that a client at `host` presented (None: no certificate) to
+        `listener`. Return the proof of its user and an empty string; or None and the reason for
+        rejection, which is counted and written to the audit log; or, without a certificate, None
         and an empty string."""
         if shown is None:
             return None, ""
@@ -77,9 +78,10 @@ class CertificateLogins:
         return self._authority.security.judge_certificate(client, time.time_ns() // 1_000_000)
 
     def _anchor(self, shown: PeerChain) -> str:
-        """Return the fingerprint of the CA certificate at the end of the client's chain. If the
-        client has resumed a session, return the remembered fingerprint, or an empty string if it is
-        no longer known."""
+        """Return the fingerprint of the CA certificate at the end of the client's chain, and
+        remember it by the client's certificate. If the client has resumed a session, so that the
+        chain is missing, return the remembered fingerprint, or an empty string if it is no longer
+        known."""
         mine = fingerprint(shown.certificate)
         if shown.anchor is None:
             return self._anchors.get(mine, "")

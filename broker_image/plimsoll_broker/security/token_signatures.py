@@ -31,8 +31,9 @@ _JWS = PyJWS()
 def verified(
     bearer: Bearer, issuers: tuple[TokenIssuer, ...], now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Verify a token's signature with the keys of these issuers, then judge its claims. Return the
-    proof of the token's user, or the reason for refusal."""
+    """Verify a token's signature with the keys of these issuers, then check its claims at `now_ms`
+    (ms since 1970). Return the proof of the token's user, or the reason for refusal: that of the
+    key with a valid signature; without one BAD_SIGNATURE if a key was tried, else UNKNOWN_KEY."""
     try:
         key_id = _JWS.get_unverified_header(bearer.token).get("kid")
     except _UNREADABLE:

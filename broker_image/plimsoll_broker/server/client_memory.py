@@ -153,7 +153,8 @@ class Pool:
 
     def pressing(self) -> frozenset[str]:
         """Return the principals that cause the shortage of reply memory: those that wait for room
-        in their own shares, and the largest holder if it has more than an even share."""
+        in their own shares, and the largest holder if it has more than an even share. Return an
+        empty set if none waits."""
         return _pressing(self.shares, self._waiting, self._accounts)
 
     def give_back(self, principal: str, size: int) -> None:
@@ -162,13 +163,14 @@ class Pool:
             self.room_made()
 
     def room_made(self) -> None:
-        """Call `notify` if any waiting connection could proceed."""
+        """Call `notify` if any waiting connection could proceed. Called after memory was given
+        back."""
         if self._could_wake():
             self._notify()
 
     def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
-        """Queue `waiter` until its principal has room for a reply of `size` bytes. Fetches wait by
-        `enqueue` instead."""
+        """Queue `waiter`, which is woken once its principal may have room for a reply of `size`
+        bytes. Fetches wait by `enqueue` instead."""
         self.refused += self._waiting.add(principal, waiter, size)
 
     def forget(self, waiter: Waiter) -> None:
@@ -176,8 +178,9 @@ class Pool:
         self._waiting.forget(waiter)
 
     def wake_one(self) -> bool:
-        """Wake the longest waiting connection of the next principal that has room. Return True if
-        another connection could be woken, too."""
+        """Remove and wake the longest waiting connection of the next principal that has room;
+        replies come before fetches. Do nothing if none has. Return True if another connection could
+        be woken, too."""
         if (principal := self._could_serve()) is not None:
             self._waiting.take(principal)[1].wake()
         elif (principal := self._could_fetch()) is not None:
@@ -206,7 +209,8 @@ class Pool:
 
     def portion(self, principal: str, wanted: int) -> int:
         """Return how many of the `wanted` bytes a fetch of this principal may read now, or 0 if it
-        must wait. A fetch gets at most an eighth of what is free for fetches."""
+        must wait; nothing is taken. A fetch gets at most an eighth of the bytes that are free for
+        fetches, and about half of what is left to the principal."""
         shares = self.shares
         free = self._for_fetches - shares.used
         if shares.used + wanted < free // _GRANT_PART:
@@ -237,9 +241,9 @@ class Intake:
     `wake_all`, not call it at once.
 
     Unfinished requests of one principal may hold its whole share while each needs more; then none
-    could finish. So one request at a time goes ahead: it may take memory outside of the shares
-    until it is handled. The pool then holds at most `limit` bytes and one request.
-    """
+    could finish. So one request at a time, of all principals, may take memory outside of the shares
+    until it is handled ("goes ahead"). The pool then holds at most `limit` bytes and one
+    request."""
 
     __slots__ = ("_ahead", "_notify", "_waiting", "limit", "refused", "shares")
 
@@ -263,7 +267,8 @@ class Intake:
 
     def pressing(self) -> frozenset[str]:
         """Return the principals that cause the shortage of request memory: those that wait for room
-        in their own shares, and the largest holder if it has more than an even share."""
+        in their own shares, and the largest holder if it has more than an even share. Return an
+        empty set if none waits."""
         return _pressing(self.shares, self._waiting)
 
     # --- what accounts ask ----------------------------------------------------------------------
@@ -285,8 +290,8 @@ class Intake:
         return True
 
     def is_behind(self, account: RequestAccount) -> None:
-        """Note that the account no longer holds memory outside of the shares, so that another
-        request may do so."""
+        """Record that the account holds no memory outside of the shares any more, so that another
+        request may take some, and wake waiters. Do nothing if it held none."""
         if self._ahead is account:
             self._ahead = None
             self._room_made()
@@ -355,7 +360,8 @@ class RequestAccount:
 
     @property
     def may_hold(self) -> bool:
-        """True if the principal has room for one more request that waits for its reply."""
+        """True if the principal has room for one more request that waits for its reply: less than
+        half of the intake is used, or its share is not used up. Always True without an intake."""
         intake = self._intake
         if intake is None:
             return True
@@ -363,9 +369,10 @@ class RequestAccount:
         return shares.used * 2 < shares.capacity or shares.admits(self.principal, 1)
 
     def admit(self, size: int, waiter: Waiter, held: int) -> bool:
-        """Take `size` bytes for an unfinished request and return True. If there is no room, queue
-        `waiter` and return False. `held`: the bytes of the intake that the request holds
-        already."""
+        """Take `size` more bytes for an unfinished request and return True: within the principal's
+        share, or outside of the shares if the request may go ahead. If there is no room, take
+        nothing, queue `waiter` and return False. `held`: the bytes of the intake that the request
+        holds already."""
         intake = self._intake
         if intake is None:
             return True
@@ -451,8 +458,8 @@ class MemoryAccount:
         self.principal = principal
 
     def belongs_to(self, principal: str) -> None:
-        """Count the bytes that the connection holds for this principal from now on: the client has
-        logged in, or logged in again."""
+        """Count the bytes that the connection holds for this principal from now on, and queue its
+        waiting fetches under it: the client has logged in, or logged in again."""
         pool, before = self._pool, self.principal
         if pool is None or principal == before:
             self.principal = principal
@@ -473,7 +480,8 @@ class MemoryAccount:
         return pool.shares.admits(self.principal, 1)
 
     def wait_to_serve(self, waiter: Waiter) -> None:
-        """Have `waiter` woken when there may be room for a reply."""
+        """Queue `waiter`, which is woken when there may be room for one more reply of the
+        principal. Do nothing without a pool."""
         if self._pool is not None:
             self._pool.wait(waiter, self.principal)
 
@@ -487,8 +495,9 @@ class MemoryAccount:
         return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
 
     def admit_now(self, size: int) -> int | None:
-        """Take `size` bytes for a reply without waiting. Return the bytes taken, or None if there
-        is no room. Without a pool, take nothing and return 0."""
+        """Take `size` bytes for a reply without waiting, and return `size`. If there is no room,
+        take nothing and return None. Without a pool, or for a size of 0, take nothing and return
+        0."""
         pool = self._pool
         if pool is None or size <= 0:
             return 0
@@ -533,9 +542,9 @@ class MemoryAccount:
             raise NoRoom("no-memory-for-reply") from None
 
     def grant(self, wanted: int) -> int:
-        """Take up to `wanted` bytes for a fetch. Return the number of bytes that the fetch may
-        read, or 0 if it must wait. A fetch may read one batch beyond its grant; `settle` corrects
-        the account."""
+        """Take up to `wanted` bytes for a fetch, and return the number of bytes that the fetch may
+        read; 0 if it must wait. Without a pool take nothing and return `wanted`. A fetch may read
+        one batch beyond its grant; `settle` corrects the account."""
         if self._pool is None or wanted <= 0:
             return wanted
         if self.held >= self._share:
@@ -545,8 +554,8 @@ class MemoryAccount:
         return granted
 
     def settle(self, granted: int, size: int) -> None:
-        """Correct the account once a fetch has read: it was granted `granted` bytes, and its reply
-        has `size` bytes."""
+        """Correct the account once a fetch has read: of `granted` bytes taken, keep the `size`
+        bytes of its reply, and take or give back the difference."""
         if size < granted:
             self.give_back(granted - size)
         elif size > granted:
@@ -571,7 +580,8 @@ class MemoryAccount:
 
     def wait(self, waiter: Waiter) -> None:
         """Queue a fetch that was granted 0 bytes. The pool wakes `waiter` when the fetch should ask
-        again."""
+        again; while the connection holds its `share`, not before replies are sent. Do nothing
+        without a pool or if it is queued already."""
         if self._pool is None or waiter in self._waiting:
             return
         self._pool.refused += 1
@@ -623,8 +633,9 @@ class _RoomWaiter:
 
 class PoolState(NamedTuple):
     """The state of one pool for the metrics, in the pool's own units (bytes, connections, …).
-    `most`: the amount held by the largest holder. `share`: the most that a principal without
-    holdings could take. `refused`: refused admissions since the start."""
+    `capacity`: its limit. `used`: the amount held by all. `most`: the amount held by the largest
+    holder. `share`: the most that a principal without holdings could take. `principals`: the number
+    of holders. `refused`: refused admissions since the start."""
 
     capacity: int
     used: int

@@ -71,8 +71,10 @@ class Quotas:
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int
     ) -> QuotaCharges | None:
-        """Return the charges of a request, or None if no quota applies to it. `began_ns`: the
-        monotonic time at which the request began to hold the event loop."""
+        """Return the object to which a request's quota usage is charged, or None if no quota
+        applies to it: the connection is a broker's or not logged in, the API is exempt, or no quota
+        is committed for the client. `began_ns`: the monotonic time at which the request began to
+        hold the event loop. Usage that was allowed ahead and exceeded is counted now."""
         if connection.is_broker or api_key in EXEMPT:
             return None
         committed, held = self.committed, connection.limits
@@ -111,8 +113,8 @@ class Quotas:
 
     def steps(self, connection: ConnectionState) -> QuotaCharges | None:
         """Return the charges for the later steps of a request that was allowed ahead: the time that
-        it takes in later turns of the event loop is not part of the allowance. Return None if
-        request time is not limited."""
+        it holds the event loop in later turns is not part of the allowance. Return None if no quota
+        limits the client's request time."""
         held: HeldLimits | None = connection.limits
         return None if held is None or held.time is None else QuotaCharges(self, held, None)
 
@@ -142,14 +144,16 @@ class QuotaCharges:
         return None if limit is None else max(int(limit.bound * 10), 1)
 
     def produced(self, size: int) -> None:
-        """Charge a produce request of `size` bytes."""
+        """Charge a produce request of `size` bytes to the producer quota, and raise `throttle_ms`
+        if that is exceeded. Do nothing without that quota."""
         limit = self._limits.producer
         if limit is not None:
             self._throttle(limit, limit.produced(size, _now_ms()))
 
     def fetched(self, size: int) -> bool:
-        """Charge a fetch reply of `size` bytes and return True. If it exceeds the quota, charge
-        nothing and return False: the reply must not be sent now."""
+        """Charge a fetch reply of `size` bytes to the consumer quota and return True. If the quota
+        does not permit it now, charge nothing, raise `throttle_ms` and return False: the reply must
+        not be sent now. Without that quota return True."""
         limit = self._limits.consumer
         if limit is None:
             return True
@@ -158,8 +162,8 @@ class QuotaCharges:
         return goes
 
     def may_mutate(self) -> bool:
-        """Return True if a request that is rejected when over its quota may create or delete
-        partitions now (KIP-599, strict quotas)."""
+        """Return True if the quota of created and deleted partitions is not exceeded now (KIP-599,
+        strict quotas), or there is none. Nothing is charged."""
         limit = self.mutations
         return limit is None or limit.may_mutate(_now_ms())
 
@@ -181,14 +185,15 @@ class QuotaCharges:
             self._throttle(limit, limit.mutated(made, _now_ms(), reserved))
 
     def resumes(self) -> None:
-        """Note that the request holds the event loop again from now on; `took` charges the time
-        from here."""
+        """Begin to measure the time for which the request holds the event loop; `took` charges
+        it."""
         self._from_ns = time.monotonic_ns()
 
     def took(self, produced: int = 0) -> None:
-        """Charge the time that the request has held the event loop since it began or since
-        `resumes`, and `produced` bytes of a Produce. Both are charged in one call, since they are
-        usually known at the same time."""
+        """Charge the time for which the request has held the event loop since it began or since
+        `resumes`, and `produced` bytes of a Produce; do nothing if no such time is measured. If a
+        Produce exceeds no quota, the client's next ones may be allowed ahead. Both are charged in
+        one call, since they are usually known at the same time."""
         from_ns = self._from_ns
         if from_ns is None:
             return
@@ -285,8 +290,9 @@ def measured(charges: QuotaCharges, awaitable: Awaitable[_T]) -> Coroutine[Any, 
 
 
 async def in_charged_thread(work: Callable[[], _R]) -> _R:
-    """Run `work` in a thread, return its result, and charge its processor time to the request that
-    the caller serves, if that is charged."""
+    """Run `work` in a thread, return its result or raise its error, and charge the processor time
+    to the request that the caller serves; to none if that is not charged. As `in_thread`, return
+    only when the work has ended."""
     charges = _paying.charges
     if charges is None:
         return await in_thread(work)
@@ -307,8 +313,9 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
 
 
 def in_steps(charges: QuotaCharges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-    """Return `work` such that each of its steps is charged; return it unchanged if `charges` is
-    None. For work that a handler runs in a task of its own, where the session cannot charge it."""
+    """Return an awaitable of `work` that charges each of its steps to `charges`; `work` itself if
+    `charges` is None. For work that a handler runs in a task of its own, where the session cannot
+    charge it."""
     return work if charges is None else measured(charges, work)
 
 

@@ -170,13 +170,14 @@ class ConnectionFlow(Generic[W]):
             self._long = None
 
     def is_due(self, request: W) -> bool:
-        """Return True if the reply of this request is the next one to send and may be sent."""
+        """Return True if this request is the oldest that waits for its reply, and replies may be
+        sent now. The reply itself need not be ready."""
         waiting = self.waiting
         return bool(waiting) and waiting[0] is request and not self.held & _NOT_SENDING
 
     def next_due(self) -> W | None:
-        """Remove and return the oldest request if its reply is ready and may be sent. Return None
-        if there is none."""
+        """Remove and return the oldest waiting request if its reply is ready and may be sent.
+        Otherwise remove nothing and return None."""
         waiting = self.waiting
         if not waiting or self.held & _NOT_SENDING:
             return None
@@ -186,7 +187,8 @@ class ConnectionFlow(Generic[W]):
         return waiting.popleft()
 
     def drop_all(self) -> list[W]:
-        """Remove and return the requests that will not be answered: the transport is lost."""
+        """Remove and return all waiting requests: the transport is lost, so they are not
+        answered."""
         dropped = list(self.waiting)
         self.waiting.clear()
         self._long = None
@@ -195,8 +197,8 @@ class ConnectionFlow(Generic[W]):
     # --- the transport --------------------------------------------------------------------------
 
     def next_step(self, *, may_serve: bool, has_room: bool) -> NextStep:
-        """Return the next action on the transport. `may_serve`: True if the next request could be
-        served. `has_room`: True if there is memory for more bytes."""
+        """Return the next action on the transport, and set `reading` accordingly. `may_serve`: True
+        if the next request could be served. `has_room`: True if there is memory for more bytes."""
         state = self.state
         if state is FlowState.HALF_CLOSED:
             return NextStep.CLOSE if may_serve and not self.waiting else NextStep.KEEP
@@ -225,9 +227,10 @@ class Muting:
         self.spares = False
 
     def mute(self, throttle_ms: int, resume: Callable[[], None], came: int = 0) -> None:
-        """Stop serving the connection for `throttle_ms`, then call `resume`. Never shortens an
-        earlier muting. `came`: received bytes of an unfinished large request. If there are any,
-        that request holds memory, so it is still received and served."""
+        """Stop serving the connection for `throttle_ms`, then call `resume`. An earlier muting that
+        ends later is not shortened; for 0 do nothing. `came`: the received bytes of an unfinished
+        large request. If there are any, that request is still received and served, since it holds
+        memory."""
         if not throttle_ms:
             return
         if self._timer is None:
@@ -241,8 +244,8 @@ class Muting:
             self._flow.hold(MUTED)
 
     def spare_no_more(self) -> None:
-        """Note that the one request that is served despite the muting has been served: hold the
-        connection."""
+        """Hold the connection from now on, if it is muted: the one request that was served despite
+        the muting has been served."""
         self.spares = False
         if self._timer is not None:
             self._flow.hold(MUTED)
@@ -253,8 +256,8 @@ class Muting:
         resume()
 
     def end(self) -> None:
-        """Cancel the timer, for a longer muting or because the connection is lost. The hold
-        stays."""
+        """Cancel the timer, if one is set, for a longer muting or because the connection is lost.
+        The hold MUTED of the flow stays set."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -55,9 +55,9 @@ class Progress:
         self._marks.clear()
 
     def within(self, now: float, total: int, window_s: float) -> int | None:
-        """Take a sample of `total`, and return its growth in bytes in the last `window_s` seconds.
-        Return None if the samples do not reach back that far. If calls are rare, the window is
-        longer."""
+        """Record a sample of `total` at `now` (seconds) if one is due, and return how many bytes it
+        has grown in the last `window_s` seconds. Return None if the samples do not reach back that
+        far. If calls are rare, the window is longer."""
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= now - window_s:
             marks.popleft()
@@ -112,8 +112,9 @@ class ListenerLimits:
         return min(self.other_frame_bytes_max, self.frame_bytes_max)
 
     def owing_ms(self, wanted: bool) -> int:
-        """Return the time in ms that an unfinished request may take. `wanted`: True if others wait
-        for memory that its principal's requests hold."""
+        """Return the time in ms that an unfinished request may take from its first byte to its
+        last. `wanted`: True if other requests wait for memory that this principal's requests hold,
+        which shortens the time."""
         return (
             min(self.request_ms_max, self.request_short_ms_max) if wanted else self.request_ms_max
         )
@@ -181,8 +182,9 @@ class ConnectionOrder(Generic[C]):
         self._add(self._strangers, connection)
 
     def requested(self, connection: C) -> None:
-        """Note that the connection has made a request: it becomes the last of its principal's
-        connections to be evicted."""
+        """Record that the connection has made a request: of its principal's connections it is
+        evicted last from now on. A broker's connection is no longer counted for a principal, and
+        never evicted."""
         if connection.is_broker:
             if connection not in self.brokers:
                 self.closed(connection)
@@ -264,8 +266,9 @@ class Activity:
         self.half_closed_s: float | None = None
 
     def silent_for(self, now_s: float, muted_until_s: float, *, let_in: bool) -> float:
-        """Return the seconds since the last byte was received. For a muted connection, count from
-        the end of the muting; for one without login (`let_in` is False), count from the connect."""
+        """Return the seconds from the last received byte to `now_s`. For a muted connection, count
+        from the end of the muting, or 0 before that; for one without login (`let_in` is False),
+        count from the connect."""
         heard_s = max(self.heard_s, min(muted_until_s, now_s))
         return now_s - (heard_s if let_in else self.opened_s)
 
@@ -351,9 +354,10 @@ def lately(ms_max: int) -> float:
 def overdue(
     conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
 ) -> str | None:
-    """Return the reason to close the connection, or None if it may stay. `short`: True if a client
-    waits for memory that unsent replies of this principal hold; `wanted`: True if a client waits
-    for memory that unfinished requests of this principal hold."""
+    """Return the reason (one of REASONS) to close a connection with this conduct, or None if it
+    exceeds no limit. `short`: True if a client waits for memory that unsent replies of this
+    principal hold; `wanted`: True if a client waits for memory that unfinished requests of this
+    principal hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
     # A connection that waits for memory is not read, so it is not slow.
@@ -399,8 +403,9 @@ class AddressAdmission:
         self._delayed: dict[asyncio.Transport, asyncio.TimerHandle] = {}
 
     def arrived(self, transport: asyncio.Transport) -> bool:
-        """Return True if the connection may be served; call `left` when it ends. Otherwise close
-        it, at once or after a delay, and return False."""
+        """Count the connection for its address and return True if it may be served; the caller must
+        call `left` when it ends. Otherwise count the rejection, close the connection, at once or
+        after a delay, and return False."""
         host = host_of(transport)
         verdict = self._addresses.arrived(host, time.monotonic_ns() // 1_000_000)
         if not verdict.reason:
@@ -416,7 +421,7 @@ class AddressAdmission:
         return False
 
     def left(self, host: str) -> None:
-        """Note that a served connection of this address has ended."""
+        """Stop counting a served connection of this address, because it has ended."""
         self._addresses.left(host)
 
     def close(self) -> None:

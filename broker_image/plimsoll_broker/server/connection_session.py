@@ -96,8 +96,9 @@ class ServerStats:
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
     def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
-        """Record the duration of a request, from when it was read until it was answered.
-        `by_broker`: the connection is a registered broker's."""
+        """Record the duration of a request in seconds, from when it was read until it was answered:
+        a broker's fetch in `follower_fetches`, all others in `times`. `by_broker`: True if the
+        connection is a registered broker's."""
         if by_broker and api_key == ApiKey.FETCH:
             self.follower_fetches.observe(seconds)
         else:
@@ -152,8 +153,9 @@ class SessionOwner:
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
     ) -> RequestContext:
-        """Return the context of a request of a served API, with its quota charges. `began_ns`: the
-        monotonic time at which the request was read."""
+        """Return the context of a request of a served API. If a quota applies, the context has its
+        charges, or for a Produce that was allowed ahead the allowance. `began_ns`: the monotonic
+        time at which the request was read."""
         key, version, correlation_id, client_id, body_at = header
         assert body_at is not None, "a version that is served has a body"
         body = memoryview(frame)[body_at:]
@@ -292,8 +294,8 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.holder
 
     def moved_to(self, listener: Listener) -> None:
-        """Use this configuration from now on. Called when the listener was renamed or its limits
-        changed."""
+        """Use this configuration of the listener from now on. Called when the listener was renamed
+        or its limits changed; the session keeps the limits that it began with."""
         self._connection.listener = listener
 
     def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
@@ -321,7 +323,8 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def close(self, reason: str) -> None:
-        """Abort the connection and count `reason`. Its pending requests are cancelled."""
+        """Close the connection at once, without sending pending replies, and count `reason`. Its
+        pending requests are cancelled. Do nothing if it is closed already."""
         if self._transport is not None:
             self._owner.stats.closed_for[reason] += 1
             self._owner.closed(self)
@@ -335,19 +338,21 @@ class Session(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Serve the requests that have waited for memory, if there is room now."""
+        """Serve the requests that have been received, if memory and the other limits permit it now.
+        Do nothing if the connection is lost."""
         if self._transport is not None:
             self._pump()
 
     def _go_on(self) -> None:
-        """Serve requests again. Called in the turn of the event loop for which this session has
-        waited."""
+        """Release the hold NO_TURN and serve requests again: the turn of the event loop for which
+        this session was queued has come."""
         self._flow.release(NO_TURN)
         self._pump()
 
     def _pump(self) -> None:
-        """Serve the frames that have arrived until a limit is reached or the turn's budget is
-        spent."""
+        """Serve the frames that have been received until a limit is reached or the turn's budget is
+        spent, and start or stop reading accordingly. A malformed request, or a bug, closes the
+        connection."""
         may_serve, idle, receiver = True, False, self._receiver
         try:
             while may_serve := self._may_serve():
@@ -385,7 +390,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _may_serve(self) -> bool:
         """Return True if the next request may be served. If only memory for its reply is missing,
-        have the session woken when there may be some."""
+        also queue the session to be woken when there may be some."""
         flow = self._flow
         if flow.held:
             return False
@@ -406,8 +411,9 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _goes_on(self) -> bool:
-        """Return True if the rest of an unfinished large request may be read, and take memory for
-        it. A limit that is reached meanwhile stops the next request, not this one."""
+        """Take memory for the next bytes of an unfinished large request, and return True if they
+        may be read. Return False while the connection is muted, or if there is no memory; then the
+        session is woken. A limit that is reached meanwhile stops the next request, not this one."""
         activity = self.activity
         if activity.owing_s is None and self._may_serve():
             activity.owing_s = activity.heard_s
@@ -483,8 +489,9 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self._receiver.free, slot, frame)
 
     def _charge(self, charges: QuotaCharges, header: RequestHeader, result: Result) -> Result:
-        """Charge a request for its use of quotas so far, and return its result. If the result is a
-        coroutine, return it wrapped such that its later steps are charged, too."""
+        """Charge a request for its use of quotas so far, mute the connection if it has to be
+        throttled, and return its result: a ready reply with the throttle time, or a coroutine
+        wrapped such that its later steps are charged, too."""
         charges.took()
         if charges.throttle_ms:
             self._muting.mute(charges.throttle_ms, self.wake)
@@ -510,9 +517,10 @@ class Session(asyncio.BufferedProtocol):
             self._send(slot)
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
-        """Take a reply that is ready, and send all replies that are due. If this reply must wait
-        for earlier ones, count its bytes on the connection's account. Never raises to the code that
-        made the reply."""
+        """Store a reply that has become ready in its slot, and send all replies that are next in
+        order and ready. If this reply must wait for earlier ones, count its bytes on the
+        connection's account. Never raises to the code that made the reply: a bug closes the
+        connection."""
         flow = self._flow
         flow.replied(slot)
         try:
@@ -556,8 +564,8 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self.wake)
 
     def _went_well(self, slot: ReplySlot, future: Later) -> bool:
-        """Return True if the request succeeded. If it failed or was cancelled, close the connection
-        and return False."""
+        """Return True if the request succeeded. If it failed or was cancelled, close the
+        connection, report a bug, and return False."""
         if future.cancelled():
             self.close("cancelled")
             return False
