@@ -94,9 +94,11 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Return the error code of an earlier rejected batch that this batch would overtake, or
-        None if it may be handled. `newest` returns the epoch and last sequence of a producer id in
-        the log, or None if the log does not know the producer."""
+        """Return the error code with which to reject this batch, because it would overtake an
+        earlier rejected batch of its partition and producer, or None if it may be handled. A
+        rejection by this method counts for the batches behind it. `newest`: returns the producer
+        epoch and last sequence of a producer id in the log, or None if the log does not know the
+        producer. `now_ms`: the monotonic clock."""
         found = _producer(records)
         if found is None:
             return None
@@ -121,8 +123,9 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Return None if the batch continues the log. Otherwise return the error code with which to
-        reject it, since a rejected batch before it may have been forgotten."""
+        """Return None if the batch continues the log. Otherwise remember it as rejected, and return
+        the error code with which to reject it, since a rejected batch before it may have been
+        forgotten."""
         producer_id, epoch, sequence = producer
         last_epoch, last = newest(producer_id) or (-1, -1)
         if epoch != last_epoch:
@@ -137,8 +140,10 @@ class RejectedSequences:
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
     ) -> None:
-        """Record the error code (0 for success) of a batch that overtook no other. If the error is
-        transient, later batches must not overtake this one."""
+        """Record the result of a batch that overtook no other: `code`, NONE for success. A
+        transient error is remembered, so that later batches do not overtake this one; any other
+        result removes an earlier rejection of the partition and producer. A batch without an
+        idempotent producer is ignored."""
         found = _producer(records)
         if found is None:
             return
@@ -151,9 +156,9 @@ class RejectedSequences:
     def not_committed(
         self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
     ) -> None:
-        """Record the error code of a batch that was appended, but not committed. The log may be
-        truncated before the later batches of this connection are read; these must not overtake the
-        batch then."""
+        """Remember the error code of a batch that was appended but not committed, if it is
+        transient and no earlier batch is remembered. The log may be truncated before the later
+        batches of this connection are read; these must not overtake the batch then."""
         producer_id, epoch, sequence = producer
         where = (topic, index, producer_id)
         known = self._lowest.get(where)
@@ -191,8 +196,9 @@ def _producer(records: Buffer | None) -> _Producer | None:
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
-    """Return True if the log already has the rejected batch: another leader wrote it and it was
-    replicated here. `epoch` and `sequence`: the producer's newest in the log."""
+    """Return True if the log already has the rejected batch `lowest`: another leader wrote it and
+    it was replicated here. `epoch` and `sequence`: the producer epoch and last sequence of the
+    producer in the log."""
     if epoch < lowest.epoch:
         return False
     return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
@@ -248,7 +254,7 @@ def _no_session_to_refuse() -> None:
 
 @dataclass(slots=True, eq=False)
 class ConnectionState:
-    """What handlers read and keep of one client connection, for as long as it lasts."""
+    """The state that handlers read and keep of one client connection, for as long as it lasts."""
 
     account: MemoryAccount = field(default_factory=lambda: MemoryAccount(None, 0))
     """The connection's account in the pool of unsent replies."""
@@ -327,12 +333,14 @@ class ConnectionState:
         self._belongs_to_holder()
 
     def logged_in_as(self, principal: str) -> None:
-        """Set the principal, and count the memory that the connection holds for it from now on."""
+        """Set the principal, and count the memory that the connection holds for that principal from
+        now on."""
         self.principal = principal
         self._belongs_to_holder()
 
     def ends(self, reason: str) -> None:
-        """Serve no further request, and close the connection once its last reply is sent."""
+        """Have the session serve no further request, and close the connection once its last reply
+        is sent. `reason`: the reason to count for the close."""
         self.ending = reason
         self._refuse()
 
@@ -353,7 +361,8 @@ class ConnectionState:
             raise CloseConnection(why)
 
     def lost(self) -> None:
-        """Release everything that refers to the connection, because it is lost for good."""
+        """Release everything that refers to the connection, because it is lost for good: end its
+        fetch session, drop its waiting work and its cached rights, and call `forget`, if set."""
         self.is_lost = True
         self.close()
         for wait in tuple(self.waits):

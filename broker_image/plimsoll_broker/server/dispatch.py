@@ -102,8 +102,8 @@ class Dispatch:
         return self.api_versions(version, 0)
 
     def api_versions(self, version: int, code: int) -> bytes:
-        """Encode an ApiVersions response in this version, with this error code and all served
-        APIs."""
+        """Return an encoded ApiVersions response of this version, with this error code and the
+        version ranges of all served APIs."""
         api_keys = [
             {
                 "api_key": int(key),
@@ -117,8 +117,8 @@ class Dispatch:
 
     def unsupported_version(self, key: int) -> bytes:
         """Return the reply to a request of an API or version that is not served. For ApiVersions it
-        is a version 0 response with the list of versions. Raises CloseConnection for any other
-        API."""
+        is a version 0 response with UNSUPPORTED_VERSION and the served versions. Raises
+        CloseConnection for any other API."""
         if key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
         return self.api_versions(0, Code.UNSUPPORTED_VERSION)

@@ -67,7 +67,8 @@ _Line = OrderedDict["_WaitingWork", None]
 
 
 class _WaitingWork:
-    """A piece of work that waits for its turn; `turn` is done when it may begin."""
+    """A piece of work that waits for its turn. `turn`: done when the work may begin; gets
+    CloseConnection if the work is dropped. `in_line`: True while it is queued."""
 
     __slots__ = ("in_line", "principal", "queue", "turn")
 
@@ -85,9 +86,9 @@ class _WaitingWork:
 
 
 class Thread:
-    """A thread in which a principal's work runs, for one turn of `FairWork`. `took_ns`: processor
-    time used. `paused_s`: time rested within the work. `owed_s`: rest that is still due, because
-    the thread waited for a processor."""
+    """Runs a principal's work in a thread, for one turn of `FairWork`. `took_ns`: processor time
+    used, in nanoseconds. `paused_s`: seconds rested within the work. `owed_s`: seconds of rest that
+    are still due, because the thread waited for a processor."""
 
     def __init__(self, thread_waited_ms: Callable[[], int]) -> None:
         self.took_ns = 0
@@ -206,8 +207,9 @@ class FairWork:
                 owner.waits.pop(waiting, None)
 
     def _given_up(self, waiting: _WaitingWork) -> None:
-        """Undo the wait of a piece of work that ended with an exception: the work was cancelled, or
-        dropped with its connection."""
+        """Undo the wait of a piece of work that ended with an exception, since the work was
+        cancelled or dropped with its connection: remove it from its line, or end its turn if that
+        had begun."""
         if waiting.in_line:
             self.let_go(waiting)
         elif not waiting.turn.cancelled() and waiting.turn.exception() is None:
@@ -230,7 +232,8 @@ class FairWork:
         return principal not in self._resting and self.threads.admits(principal, 1)
 
     def _rest(self, principal: str, rest_s: float) -> None:
-        """Begin no work of the principal for `rest_s` seconds."""
+        """Begin no further work of the principal for `rest_s` seconds, and count the time. Do
+        nothing if it rests already."""
         if principal not in self._resting:
             self._resting.add(principal)
             self.rested_s += rest_s
@@ -272,8 +275,8 @@ class FairWork:
 
 
 class UsedTime:
-    """Processor time by principal, for the metrics: the largest users, and all others together. If
-    there are too many principals, the smallest are added to the others, and count from 0 if they
+    """Processor time by principal, for the metrics. At most REMEMBERED_MAX principals are counted
+    by themselves; beyond that, the smallest are added to a common count, and begin at 0 if they
     return."""
 
     def __init__(self) -> None:

@@ -47,9 +47,9 @@ class ClientCertificates(Protocol):
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Judge the certificate that a client at `host` presented. Return its proof and an empty
-        string, or None and the reason for rejection. If no certificate was presented, return None
-        and an empty string."""
+        """Check the certificate chain that a client at `host` presented (None: no certificate) to
+        `listener`. Return the proof of its user and an empty string; or None and the reason for
+        rejection; or, without a certificate, None and an empty string."""
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
         """Log the connection in as the user of the certificate. Called in the turn of the event
@@ -125,7 +125,8 @@ class BrokerListener:
         return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on this host and port, and return the port; with port 0 the kernel chooses one."""
+        """Listen on this host and port, and return the port; with port 0 the kernel chooses one.
+        Raises OSError if the port cannot be used."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         factory: Callable[[], asyncio.BaseProtocol] = self._session
@@ -164,8 +165,8 @@ class BrokerListener:
         )
 
     def _identify(self, shown: PeerChain | None, host: str) -> tuple[CertificateProof | None, str]:
-        """Return the proof of a client's certificate, or None, and the reason for rejection, or an
-        empty string."""
+        """Check a client's certificate chain. Return its proof and an empty string, or None and the
+        reason for rejection (empty if it presented no certificate)."""
         assert self.clients is not None, "clients are asked"
         return self.clients.judge(shown, host, self.listener.name)
 
@@ -201,13 +202,14 @@ class BrokerListener:
 
     async def failure(self) -> None:
         """Wait until a request meets an error on the commit path, and raise the error, which ends
-        the process. Never returns. Any other error of a handler closes one connection
-        (`stats.handler_failures`)."""
+        the process. Never returns. Any other error of a handler only closes one connection and is
+        counted in `stats.handler_failures`."""
         assert self._failure is not None, "not started"
         await asyncio.shield(self._failure)
 
     async def stop(self) -> None:
-        """Stop listening and close every connection; waiting requests are cancelled."""
+        """Stop listening and close every connection at once; waiting requests are cancelled. Do
+        nothing if it was not started."""
         if self._server is None:
             return
         self._server.close()
@@ -224,8 +226,9 @@ class BrokerListener:
         self._server = None
 
     def rename(self, listener: Listener, limits: ListenerLimits) -> None:
-        """Give the listener another configuration or other limits. Open connections stay and keep
-        the limits that they began with, except for the number of connections."""
+        """Give the listener another configuration and other limits. Open connections stay open:
+        their requests use the new configuration, but they keep the limits that they began with,
+        except for the number of connections."""
         self._tell_of_connections(listener.name)
         self.listener, self.limits = listener, limits
         self._open.shares.capacity = limits.connections_max
@@ -262,8 +265,9 @@ class BrokerListener:
         return True
 
     def _make_room(self) -> bool:
-        """Evict a client's connection for a new one. Return False if no connection may be
-        evicted."""
+        """Evict a client's connection for a new one and return True. Return False, and evict none,
+        if the limits forbid evictions or no connection may be evicted. Connections of
+        administrators are evicted last."""
         keeps = () if self._quotas is None else self._quotas.administrators
         session = self._open.makes_room(keeps) if self.limits.makes_room else None
         if session is None:

@@ -85,8 +85,8 @@ class ReplyLater:
         self._end()
 
     def cancel(self) -> None:
-        """End the wait for the reply, unless the reply is there already. Called when the session no
-        longer needs it."""
+        """Mark the reply as cancelled and call the listeners, unless the reply is there already.
+        Called when the session no longer needs the reply."""
         if not self._done:
             self._cancelled = True
             self._end()
@@ -122,8 +122,9 @@ _I32 = struct.Struct(">i")
 
 
 def told(reply: Reply, key: int, version: int, charges: QuotaCharges) -> Reply:
-    """Return the reply with the throttle time of its request written into it. Return the reply
-    unchanged if the time is 0 or the response has no such field in this version."""
+    """Return the reply with the throttle time of its request written into it; a list is changed in
+    place. Return the reply unchanged if the time is 0 or the response has no such field in this
+    version."""
     if not charges.throttle_ms:
         return reply
     at = throttle_time_at(key, version)
@@ -154,8 +155,8 @@ LATER = (asyncio.Future, ReplyLater)
 
 
 def later(result: Any) -> Later:
-    """Return a handler's result, if it is not a reply itself, as a future. Return a ReplyLater
-    unchanged."""
+    """Return the future of a handler's result that is not a reply itself: a ReplyLater or future
+    unchanged, any other awaitable as a new task."""
     return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
 
 
@@ -215,9 +216,10 @@ class RequestReceiver(Framer):
         self._owing_s: float | None = None
 
     def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
-        """Return how many bytes of the unfinished request arrived in the last `window_s` seconds.
-        Return None if there is no such request, or it has not been watched for that long.
-        `owing_s`: the time when the first byte of the request arrived."""
+        """Return how many bytes of the unfinished request arrived in the last `window_s` seconds
+        before `now` (the loop's clock), and take a sample. Return None if there is no such request,
+        or if it has not been watched for that long. `owing_s`: the time when the first byte of the
+        request arrived; None if none is unfinished."""
         if owing_s != self._owing_s:
             self._owing_s = owing_s
             self._progress.begins()
@@ -228,13 +230,12 @@ class RequestReceiver(Framer):
         return 0 if self._held_back else super().came
 
     def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
-        """Return the next frame and the bytes of the intake that it holds; the caller must pass
-        these to `keeps` or `give_back`. Return None if there is no whole frame.
+        """Remove and return the next whole frame, with the bytes of the intake that it holds; the
+        caller must pass these to `keeps` or `give_back`. Return None if there is no whole frame.
 
         A Fetch may wait for records as parsed objects that are larger than its bytes. So a Fetch is
-        returned only when there is room for these objects; until then return None, and wake
-        `waiter` when there may be room. Raises FrameTooLarge.
-        """
+        returned only when there is room for these objects; until then return None, and have
+        `waiter` woken when there may be room. Raises FrameTooLarge."""
         frame = self.next_frame()
         if frame is None:
             return None
@@ -251,8 +252,8 @@ class RequestReceiver(Framer):
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
         """Return the largest allowed size, in bytes, of a frame that announces `length` bytes and
-        starts with `beginning`. Return None if more bytes are needed to decide. Called only for
-        frames above `unknown_frame_bytes_max`."""
+        starts with `beginning`: by the listener's limits and its API. Return None if more bytes are
+        needed to decide. Called only for frames above `unknown_frame_bytes_max`."""
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max
@@ -267,8 +268,8 @@ class RequestReceiver(Framer):
         return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
-        """Return True if there is memory for the next bytes, and take the memory. Otherwise return
-        False, and wake `waiter` when there may be memory."""
+        """Take memory for the next bytes of a frame, and return True. If there is none, or a Fetch
+        is held back, return False; without memory `waiter` is woken when there may be some."""
         if self._held_back:
             return False
         growth = self.growth
@@ -283,9 +284,9 @@ class RequestReceiver(Framer):
         return True
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
-        """Adjust the bytes of the intake that a request holds while it waits for its reply, and
-        return them. `charged`: the bytes that it holds now. `parsed`: True if its parsed objects
-        count, too."""
+        """Set the bytes of the intake that a request holds while it waits for its reply to its
+        length, and return them. `charged`: the bytes that it holds now. `parsed`: True to add an
+        estimate of its parsed objects."""
         kept = len(frame)
         if parsed:
             kept += min(kept * PARSED_FACTOR, PARSED_MAX)
@@ -296,8 +297,9 @@ class RequestReceiver(Framer):
         return kept
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
-        """Free the received bytes of a waiting request, unless its handler still has a view of
-        them. The memory of its parsed objects stays counted."""
+        """Free the received bytes of a waiting request and give back their part of the intake; do
+        nothing if its handler still has a view of them. The memory of its parsed objects stays
+        counted."""
         size = len(frame)
         if slot.kept:
             with suppress(BufferError):
@@ -306,8 +308,8 @@ class RequestReceiver(Framer):
                 self.give_back(size)
 
     def let_go(self, slot: ReplySlot) -> None:
-        """Give back all bytes of the intake that a request holds. Called when the request is
-        answered or its connection is lost."""
+        """Give back all bytes of the intake that a request still holds; a second call does nothing.
+        Called when the request is answered or its connection is lost."""
         kept = slot.kept
         if kept:
             slot.kept = 0
@@ -369,16 +371,17 @@ class ReplySender:
         self._account.close()
 
     def hold(self, reply: Reply) -> int:
-        """Count a reply that is ready on the connection's account, and return its size in bytes."""
+        """Count the bytes of a reply that is ready, less those granted before, on the connection's
+        account, and return its size in bytes."""
         size = size_of(reply)
         granted = reply.granted if isinstance(reply, Granted) else 0
         self._account.hold(size - granted)
         return size
 
     def send(self, header: RequestHeader, reply: Reply, held: int | None) -> int:
-        """Hand a reply to the transport, and return the bytes sent. `held`: the reply's bytes on
-        the account. If None, the reply was just made, and is counted only if the kernel does not
-        take it at once."""
+        """Write a reply with its header to the transport, and return the bytes written. `held`: the
+        reply's bytes on the account; None if the reply was just made, so that it is counted only if
+        the kernel does not take it at once."""
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
         body_size = size_of(reply) if held is None else held
@@ -417,8 +420,8 @@ class ReplySender:
         return self._written - self._flushed
 
     def settle(self) -> None:
-        """Find out how many bytes the kernel has taken, and give the memory of those replies
-        back."""
+        """Determine how many bytes the kernel has taken, and give back the memory of the replies
+        that it has taken whole. Do nothing without a transport."""
         self._settling = False
         transport = self._transport
         if transport is None:
@@ -511,8 +514,9 @@ class ReplyRoom:
         self._account.give_back(taken)
 
     def take_now(self, estimate: int) -> bool:
-        """Take memory for a reply of an estimated size, without waiting. Return False if there is
-        no room."""
+        """Take memory for a reply of an estimated size, without waiting, and return True. If there
+        is no room, take nothing and return False. The estimate is capped at the account's
+        `estimate_max`."""
         taken = self._account.admit_now(min(estimate, self._account.estimate_max))
         if taken is None:
             return False
@@ -520,15 +524,16 @@ class ReplyRoom:
         return True
 
     async def take_estimate(self, estimate: int) -> None:
-        """Do what `take_now` does, but wait for room. Raises CloseConnection if there was no room
-        in time."""
+        """Wait for room for a reply of an estimated size, capped at the account's `estimate_max`,
+        and take it. Raises CloseConnection if there was no room within ROOM_WAIT_S."""
         size = min(estimate, self._account.estimate_max)
         await self._take(self._account.admit(size, is_estimate=True))
 
     async def take(self, size: int) -> None:
         """Wait for room for `size` bytes of the reply, or of the values from which it is made, and
         take them. Call it once for all of them: requests that hold a part each and wait for more
-        would deadlock. Raises CloseConnection if there was no room in time."""
+        would deadlock. Raises CloseConnection if there was no room within ROOM_WAIT_S, or `size` is
+        more than one principal may ever hold."""
         await self._take(self._account.admit(size))
 
     async def _take(self, admission: Awaitable[int]) -> None:
@@ -538,8 +543,8 @@ class ReplyRoom:
             raise CloseConnection(str(reason)) from None
 
     def reply(self, made: Reply) -> Reply:
-        """Return the reply with the taken memory attached (`Granted`). Give back memory that the
-        reply does not need."""
+        """Return the reply with the taken memory attached (`Granted`), and give back memory that
+        the reply does not need. If none was taken, return the reply itself."""
         taken, self._taken = self._taken, 0
         size = size_of(made)
         if taken > size:

@@ -28,8 +28,8 @@ class SliceTurns:
         self._slice_of: object | None = None
 
     def is_crowded(self, owner: object) -> bool:
-        """Return True if a long request of this owner has to wait before its first slice: others
-        wait, and it is not their turn that the owner uses."""
+        """Return True if a long request of this owner (its connection) has to wait before its first
+        slice: other requests wait, and the present turn was not given to this owner."""
         return bool(self._waiting) and self._slice_of is not owner
 
     async def wait(self, owner: object, principal: str) -> None:
@@ -43,7 +43,8 @@ class SliceTurns:
         await turn
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Resume one slice. It runs in the next turn, before this is called again."""
+        """Resume the slice of the next principal; it runs in the next turn of the event loop,
+        before this is called again. Skip cancelled waits."""
         self._slice_of = None
         while self._waiting and self._slice_of is None:
             turn, owner = self._waiting.take()[1]
@@ -60,8 +61,8 @@ progress is then completed."""
 
 
 class TurnBudget:
-    """The time that requests of one listener may use in one turn of the event loop. Sessions call
-    `is_spent` before each request, and `wait` if it is spent."""
+    """The time that requests of one listener may use in one turn of the event loop: BUDGET_S
+    seconds. Sessions call `is_spent` before each request, and `wait` if it is spent."""
 
     def __init__(self) -> None:
         # Callbacks of sessions that wait for a later turn.
@@ -75,8 +76,9 @@ class TurnBudget:
         self.slices = SliceTurns()
 
     def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return True if the next request has to wait for a later turn of the event loop. The first
-        call in a turn begins the turn's budget."""
+        """Return True if the next request has to wait for a later turn of the event loop, since
+        BUDGET_S is used up or sessions wait already. The first call in a turn starts the turn's
+        BUDGET_S and returns False."""
         if not self._resuming:
             if self._waiting:
                 return True
@@ -86,8 +88,8 @@ class TurnBudget:
         return time.monotonic() >= self._until_s
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin the budget of this turn. `_end` runs in the next turn, before that turn's requests
-        are read."""
+        """Start the BUDGET_S seconds of this turn of the event loop. `_end` runs in the next turn,
+        before that turn's requests are read."""
         self._until_s = time.monotonic() + BUDGET_S
         if not self._began:
             self._began = True

@@ -59,11 +59,11 @@ class OffsetFile:
         self._saved = dict(self._offsets)
 
     def get(self, partition: Partition) -> int | None:
-        """Return the value in memory, or None."""
+        """Return the partition's offset in memory, or None if there is none."""
         return self._offsets.get(partition)
 
     def saved(self, partition: Partition) -> int | None:
-        """Return the value in the file, or None if the file has none."""
+        """Return the partition's offset in the synced file, or None if the file has none."""
         return self._saved.get(partition)
 
     def forget_but(self, here: Container[Partition]) -> None:
@@ -87,8 +87,8 @@ class OffsetFile:
             self._is_due()
 
     def lower(self, partition: Partition, offset: int) -> None:
-        """Lower the partition's value to `offset` if it is higher, in memory only; `save_unsaved`
-        writes the file."""
+        """Lower the partition's offset in memory to `offset`, if it is higher; do nothing if there
+        is none. `save_unsaved` writes the file."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
             self._is_due()
@@ -106,7 +106,7 @@ class OffsetFile:
             self._is_due()
 
     def _is_due(self) -> None:
-        """Note that `save_unsaved` must write the present content."""
+        """Mark the present content as changed, so that `save_unsaved` writes it."""
         self._version += 1
         self._due = self._version
 
@@ -174,9 +174,10 @@ class Beginnings(OffsetFile):
     files."""
 
     def begin_note(self, logs: Iterable[tuple[Partition, Log]]) -> Callable[[], None]:
-        """Note the present starts of these logs in memory. Return a function that writes them and
-        may run in a thread. A log that has lost its beginning keeps its old note, so that later
-        starts find the loss, too."""
+        """Note the present starts of these logs in memory, and return a function that writes the
+        notes if any has changed and may run in a thread. A log that has never had records gets no
+        note. A log that has lost its beginning keeps its old note, so that later starts find the
+        loss, too."""
         return self.begin_replace(
             {
                 at: log.log_start_offset
@@ -200,8 +201,8 @@ class Beginnings(OffsetFile):
             self.write_unsynced(partition, start)
 
     def before_discard(self, partition: Partition, offset: int) -> None:
-        """Raise a log's note to `offset`, where the log will start, in memory only; `save_unsaved`
-        writes the file. An equal or later note stays."""
+        """Raise a log's note, if it has one, to `offset`, where the log will start, in memory only;
+        `save_unsaved` writes the file. An equal or later note stays."""
         noted = self.get(partition)
         if noted is not None and noted < offset:
             self.replace_in_memory(partition, offset)
@@ -286,9 +287,10 @@ class CheckpointFiles:
     def begin_lower(
         self, offsets: Mapping[Partition, int], *, discarded: bool = False
     ) -> Callable[[], None]:
-        """Do what `before_cut`, or with `discarded` `before_discard`, does, for many logs with one
-        write of each file. The returned function may run in a thread. No log may be cut before it
-        has run."""
+        """Lower the checkpoints of many logs in memory, as `before_cut` does (as `before_discard`
+        with `discarded`), and return a function that writes each file once and may run in a thread.
+        `offsets`: the new log end, or start, by topic name and index. No log may be truncated
+        before the function has run. It raises StorageError."""
         for file in self._files:
             for partition, offset in offsets.items():
                 file.lower(partition, offset)
@@ -311,9 +313,10 @@ class CheckpointFiles:
 
     def superseding_lost(self, log: Log) -> bool:
         """Return True if the log has lost newer values of keys: its cleaner removed records that
-        were superseded by records above the present log end. Other replicas that have the newer
-        values are complete, and this one is not. The result stays True over restarts until the log
-        starts anew or its replica becomes leader."""
+        were superseded by records above the present log end. Then note that in memory, to be saved
+        by `save_lowered`. Other replicas that have the newer values are complete, and this one is
+        not. The result stays True over restarts until the log starts anew or its replica becomes
+        leader."""
         partition = (log.topic, log.index)
         # An earlier release noted only the end of a round.
         ends = self.superseding_ends.get(partition), self.cleaned_ends.get(partition)
@@ -325,16 +328,16 @@ class CheckpointFiles:
         return True
 
     def begin_superseding(self, log: Log, end: int) -> Callable[[], None]:
-        """Note that records of the log were superseded by records below `end`. Return a function
-        that writes the note and may run in a thread. It must run before the cleaner removes such
-        records."""
+        """Note in memory that records of the log were superseded by records below `end`, and return
+        a function that writes the note and may run in a thread. It must run before the cleaner
+        removes such records. A higher note stays."""
         partition = (log.topic, log.index)
         known = self.superseding_ends.get(partition) or 0
         return self.superseding_ends.begin_save({partition: max(known, end)})
 
     def high_watermark(self, log: Log) -> int:
-        """Return the checkpointed high watermark, moved into the log's bounds. Return the log start
-        if there is none."""
+        """Return the checkpointed high watermark, or the log start if there is none, limited to the
+        range from log start to log end."""
         stored = self._high_watermarks.get((log.topic, log.index)) or log.log_start_offset
         return min(max(stored, log.log_start_offset), log.log_end_offset)
 
@@ -354,15 +357,15 @@ class CheckpointFiles:
         self.begin_recovery_points()()
 
     def begin_recovery_points(self) -> Callable[[], None]:
-        """Take the recovery points of all open logs. Return a function that saves them and may run
-        in a thread."""
+        """Copy the present recovery points of all open logs, except those being reopened, to
+        memory. Return a function that saves them and may run in a thread."""
         return self._recovery_points.begin_save(
             {at: log.recovery_point for at, log in self._settled()}
         )
 
     def begin_log_starts(self) -> Callable[[], None]:
-        """Collect the log starts that `checkpoint_log_starts` saves, and the noted beginnings.
-        Return a function that saves them and may run in a thread."""
+        """Copy the log starts that `checkpoint_log_starts` saves, and the noted beginnings, to
+        memory. Return a function that saves both, the beginnings first, and may run in a thread."""
         # In this order: a start removes records below a log start on the disk.
         note = self.beginnings.begin_note(self._settled())
         save = self._log_starts.begin_replace(
@@ -376,8 +379,8 @@ class CheckpointFiles:
         return both
 
     def saved_log_start(self, log: Log) -> int:
-        """Return the log start that is on the disk for certain. Segments wholly below it may be
-        removed."""
+        """Return the log start that is on the disk for certain, as the lower of the saved log start
+        (0 if there is none) and the noted beginning. Segments wholly below it may be removed."""
         partition = (log.topic, log.index)
         saved = self._log_starts.saved(partition) or 0
         return self.beginnings.removable_below(partition, saved)

@@ -82,7 +82,7 @@ class ChunkMarks:
             self.live[number >> 3] |= 1 << (number & 7)
 
     def note_tombstones(self, first: int) -> None:
-        """Note that the batch that begins with this record may have a tombstone."""
+        """Set the `tombstones` bit of the batch with this first record."""
         self.tombstones[first >> 3] |= 1 << (first & 7)
 
     def may_delete(self, first: int) -> bool:
@@ -100,8 +100,8 @@ class NewestKeys:
         self._keys: set[bytes | None] = set()  # no None, as `fresh` below
 
     def marks(self, records: int) -> ChunkMarks | None:
-        """Return empty marks for a chunk of this many records. Return None if the budget does not
-        suffice."""
+        """Take memory of the budget for a chunk of this many records, and return its empty marks.
+        Return None if the budget does not suffice or the chunk has more than RECORDS_MAX."""
         size = CHUNK_BYTES + records // 4
         if records > RECORDS_MAX or size > self._room:
             return None
@@ -249,8 +249,8 @@ def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tupl
 
 
 def read_again(file: DiskFile, position: int, size: int, used: Callable[[int], None]) -> Chunk:
-    """Read a chunk again that `chunks` has verified. It is shorter if the file has been cut
-    meanwhile."""
+    """Read again a chunk of `size` bytes that `chunks` has verified. It is shorter if the file has
+    been truncated meanwhile. `used`: called with the bytes read."""
     data = file.pread(size, position)
     used(len(data))
     return Chunk(position, data)
