@@ -26,8 +26,7 @@ from plimsoll_core.messages.requests import IsrProposal
 
 
 class SeenShrinks:
-    """Counts the replicas that left ISRs of partitions led by this broker. `counts`: by broker that
-    left and cause; never decreases."""
+    """Counts the replicas that left ISRs led here. `counts`: by broker and cause; never falls."""
 
     def __init__(self, broker_id: BrokerId) -> None:
         self._broker_id = broker_id
@@ -41,8 +40,7 @@ class SeenShrinks:
         self._proposed: set[tuple[PartitionKey, BrokerId]] = set()
 
     def update(self, image: ClusterImage) -> None:
-        """Record a new metadata image, by which causes are determined. Afterwards the caller
-        reports each changed partition by `applied`."""
+        """Record a new metadata image. Then the caller reports each changed partition."""
         self._before, self._image = self._image or image, image
         if self._before.brokers is image.brokers and self._lifetimes:
             return
@@ -53,8 +51,7 @@ class SeenShrinks:
             del self._lifetimes[broker_id]
 
     def proposed(self, partition: Partition, leaving: Iterable[BrokerId]) -> None:
-        """Count the followers (`leaving`) that this leader proposes to remove from the partition's
-        ISR; each once until the partition changes."""
+        """Count the followers to be removed from the ISR; each once until the partition changes."""
         for broker_id in leaving:
             mark = (partition.key, broker_id)
             if mark in self._proposed or self._image is None:
@@ -64,8 +61,7 @@ class SeenShrinks:
             self.counts[Left(broker_id=broker_id, cause=cause)] += 1
 
     def applied(self, before: Partition, after: Partition) -> None:
-        """Count the replicas that left the ISR between two states of a partition led by this
-        broker, except those that `proposed` has counted. Then forget the proposed removals."""
+        """Count replicas that left the ISR between two states, except those `proposed` counted."""
         if self._image is None or self._before is None:
             return
         if after.leader == self._broker_id:
@@ -80,8 +76,7 @@ class SeenShrinks:
             self._proposed.discard((partition.key, broker_id))
 
     def _told(self, left: Left) -> Left:
-        """Return `left`, but with the cause RESTART in place of FENCED if the broker has registered
-        anew since this broker last saw it active."""
+        """Return `left`, with RESTART for FENCED if the broker has a new broker epoch since."""
         assert self._image is not None
         broker = self._image.brokers.get(left.broker_id)
         known = self._lifetimes.get(left.broker_id)
