@@ -65,7 +65,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def first_few(names: Sequence[str], at_most: int = NAMED_AT_MOST) -> str:
-    """Return the first names and the number of others, as in `a, b, c and 4 more`."""
+    """Return the first `at_most` names and the number of others, as in `a, b, c and 4 more`; all
+    names if there are no others."""
     more = len(names) - at_most
     few = ", ".join(names[:at_most])
     return f"{few} and {more} more" if more > 0 else few

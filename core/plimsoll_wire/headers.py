@@ -82,7 +82,7 @@ _VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}
 
 
 def response_head(key: int, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Return the length and header of a reply with a body of `body_size` bytes."""
+    """Return the length prefix and the header of a reply with a body of `body_size` bytes."""
     if key != _API_VERSIONS and version >= _VERSIONS[key].flexible:
         return _RESPONSE.pack(_CORRELATION_SIZE + 1 + body_size, correlation_id) + b"\0"
     return _RESPONSE.pack(_CORRELATION_SIZE + body_size, correlation_id)

@@ -90,7 +90,8 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Read like `read_varint`, with the limits of Java's readVarint."""
+    """Read like `read_varint`, with the limits of Java's readVarint: raises BadRecords above five
+    bytes."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES_MAX:
         raise BadRecords("a record has a length or an offset of more than five bytes")

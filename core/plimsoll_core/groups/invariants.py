@@ -84,8 +84,8 @@ class ToldGenerations:
         self._told: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def sent(self, group_id: str, generation: int, assignments: dict[str, bytes]) -> Iterator[str]:
-        """Record a leader's assignments, by member id, that a coordinator accepted. Yield
-        violations."""
+        """Record a leader's assignments, by member id, that a coordinator accepted. Yield a
+        sentence for each invariant that they violate."""
         key = (group_id, generation)
         before = self._sent.setdefault(key, assignments)
         if before != assignments:
@@ -93,7 +93,8 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
-        """Record the assignment `part` that a member received in a generation. Yield violations."""
+        """Record the assignment `part` that a member received in a generation. Yield a sentence for
+        each invariant that it violates."""
         key = (group_id, generation)
         before = self._told.setdefault(key, {}).setdefault(member, part)
         if before != part:

@@ -71,8 +71,8 @@ def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
 
 
 def address(text: str) -> str | None:
-    """Return an IP address in the form under which its connections are counted, or None if the text
-    is not an IP address."""
+    """Return an IP address in the form by which its limits are looked up: without a zone, and an
+    IPv4 address that is mapped into IPv6 as IPv4. Return None if the text is not an IP address."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -151,7 +151,9 @@ class FollowerProgress:
             self._acknowledged_ms = presence.acknowledged_ms
 
     def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
-        """Record a fetch, which proves that the follower has every record below its offset."""
+        """Record a fetch at `now_ms`, which proves that the follower has every record below its
+        offset. The follower counts as caught up now if the offset is `leader_end` (the leader's log
+        end) or above, and as of its previous fetch if it has reached the log end of that time."""
         self._leave_session(self._presence)
         offset = fetch.offset
         if offset >= leader_end:

@@ -289,8 +289,9 @@ class ProducerStates:
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def update(self, batch: BatchInfo) -> None:
-        """Record a batch that is in the log. Its sequence is not checked, since a follower trusts
-        its leader."""
+        """Record a batch that is in the log; do nothing if it has no idempotent producer. Its
+        sequence is not checked, since a follower trusts its leader. Above `PRODUCERS_MAX` the
+        producers that wrote longest ago are forgotten."""
         producer_id = batch.producer_id
         if producer_id < 0 or batch.base_sequence < 0:
             return

@@ -14,7 +14,7 @@ from plimsoll_core.replica.producer_states import ProducerStates
 
 
 def check_lifetime(registered: Broker | None, broker_epoch: int) -> Code:
-    """Check that `broker_epoch` is the registered epoch of a broker's process.
+    """Return NONE if `broker_epoch` is the registered epoch of a broker's process.
 
     Return NOT_LEADER_OR_FOLLOWER if it is older: that process has been replaced. Return
     UNKNOWN_LEADER_EPOCH if it is newer, or the broker is not registered: its registration may be in
@@ -69,6 +69,6 @@ class ReplicaContext:
         self.lag_time_max_ms = lag_time_max_ms
 
     def lifetime(self, broker_id: BrokerId, broker_epoch: int) -> Code:
-        """Check that a fetch comes from the registered process of the broker (KIP-903): see
-        `check_lifetime`."""
+        """Return NONE if a fetch comes from the registered process of the broker (KIP-903),
+        otherwise the error of `check_lifetime`."""
         return check_lifetime(self.brokers.get(broker_id), broker_epoch)

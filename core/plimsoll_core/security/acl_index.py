@@ -104,8 +104,9 @@ class AclQuestion(NamedTuple):
 
 
 class AclIndex(msgspec.Struct, frozen=True):
-    """All ACLs, indexed for decisions. Immutable: adding or removing an ACL returns another
-    index."""
+    """All ACLs, indexed for decisions. `rules`: by principal and resource type; `present`: the
+    numbers of ACLs of all principals, by resource type. Immutable: adding or removing an ACL
+    returns another index."""
 
     rules: Map[tuple[str, ResourceType], Rules] = Map()
     present: Map[ResourceType, Present] = Map()

@@ -61,7 +61,7 @@ class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 class UserCertificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user's certificate that the cluster's own authority signed. `sha256`: the SHA-256 of its
-    DER, in hex."""
+    DER, in hex. `not_after_ms`: its expiry, in ms since 1970."""
 
     sha256: str
     not_after_ms: int

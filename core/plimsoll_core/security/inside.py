@@ -110,8 +110,8 @@ def controller_name(cluster_id: UUID) -> str:
 
 
 def cluster_asked_for(name: str | None) -> UUID | None:
-    """Return the cluster id in a name made by `controller_name`, or None if it is not such a
-    name."""
+    """Return the cluster id in a name made by `controller_name`, or in a name that is only the id.
+    Return None for any other name, and for None."""
     try:
         return UUID((name or "").removesuffix(f".controller.{SCHEME}"))
     except ValueError:

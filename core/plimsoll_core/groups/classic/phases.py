@@ -117,8 +117,8 @@ def park_join(
 
 
 def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Start a rebalance because the members have changed, or complete the one in progress if it
-    waited only for the member that has joined or left."""
+    """Start a rebalance because the members have changed. During a join phase, complete it if all
+    members have joined now."""
     if isinstance(group.phase, Preparing):
         complete_if_all_joined(turn, group, effects)
     else:
@@ -189,7 +189,8 @@ def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
 
 
 def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """Return the members as listed in the leader's answer to JoinGroup."""
+    """Return the members as listed in the leader's answer to JoinGroup, each with its metadata for
+    the generation's protocol."""
     return tuple(
         JoinedMember(one.member_id, one.group_instance_id, one.subscription(group.protocol))
         for one in group.members.values()
