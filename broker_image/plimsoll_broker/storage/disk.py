@@ -73,8 +73,9 @@ class OpenFiles:
         return len(self._holders)
 
     def opened(self, holder: Holder, opening: Callable[[], F]) -> F:
-        """Open the holder's file by `opening`, count it and return it. Other holders' files are
-        closed first if the limit is reached. Raise StorageError."""
+        """Open the holder's file by `opening`, count it and return it. While the limit is reached,
+        close other holders' files first; if none can be closed, exceed it. Raise StorageError if
+        the file cannot be opened."""
         while len(self._holders) >= self.files_max and self._let_one_go():
             pass
         file = opening()
@@ -96,9 +97,9 @@ class OpenFiles:
         self._holders.pop(reference, None)
 
     def _let_one_go(self) -> bool:
-        """Close one file that is synced and was not used since it was last considered, the oldest
+        """Close one file that is synced and was not used since it was last examined, the oldest
         first. If the first LOOKED_AT_MAX files are not of that kind, close the next one. Return
-        False if no file is open."""
+        False, and close none, if no file is open."""
         for left in reversed(range(LOOKED_AT_MAX)):
             try:
                 reference, _ = self._holders.popitem(last=False)
@@ -196,7 +197,8 @@ class DiskFile:
             raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only at the end of the file."""
+        """Return `size` bytes from `position`; fewer, or none, only at the end of the file. Raise
+        StorageError."""
         try:
             data = os.pread(self._fd, size, position)
             if len(data) == size or not data:
@@ -226,8 +228,9 @@ class DiskFile:
             raise StorageError(StorageFault.IO, self.path, text) from error
 
     def begin_writing(self, position: int, size: int) -> None:
-        """Have the kernel begin to write this range of the file to the disk, without waiting. This
-        is a hint, which guarantees nothing and may be unsupported."""
+        """Have the kernel begin to write `size` bytes of the file from `position` to the disk, and
+        return without waiting for that. This is a hint, which guarantees nothing and may be
+        unsupported."""
         if _SYNC_FILE_RANGE is not None:  # on Linux
             start, length = ctypes.c_int64(position), ctypes.c_int64(size)
             _SYNC_FILE_RANGE(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
@@ -275,8 +278,8 @@ class Disk:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def open(self, path: Path, *, make: bool = True) -> DiskFile:
-        """Open a file for reading and appending. Create it if it does not exist, unless `make` is
-        False."""
+        """Open a file for reading and appending. Create it if it does not exist; with `make` False,
+        raise StorageError then."""
         with _translated(path):
             flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if make else 0)
             return DiskFile(os.open(path, flags, 0o644), path)
@@ -386,7 +389,8 @@ class Disk:
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def descriptors_left(self) -> int:
-        """Return the number of files that this process may still open."""
+        """Return the number of files that this process may still open; 0 if that cannot be
+        determined."""
         try:
             return max(self.descriptors_max() - len(os.listdir(_OPEN_FILES)), 0)
         except OSError:
@@ -411,13 +415,14 @@ class Disk:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-        """Call the functions in parallel threads, and return their results in order. The file
-        system can combine syncs that run at the same time."""
+        """Call the functions in parallel threads, and return their results in order; raise the
+        first error. The file system can combine syncs that run at the same time."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return tuple(threads.map(lambda work: work(), works))
 
     def lock(self, path: Path) -> Lock | None:
-        """Lock the file for this process. Return None if another process has locked it."""
+        """Lock the file, created if necessary, for this process, without waiting. Return None if
+        another process has locked it."""
         with _translated(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

@@ -86,8 +86,8 @@ class _EntryFile:
             del self._pending[(count - self._written) * self._entry.size :]
 
     def drop(self, at: int) -> None:
-        """Remove the entry with number `at`, because it contradicts the log. Searches then start at
-        an earlier entry."""
+        """Remove the entry with number `at` (from 0), in the file or in memory, because it
+        contradicts the log. Searches then start at an earlier entry."""
         self._last = None
         size = self._entry.size
         if at >= self._written:
@@ -100,7 +100,8 @@ class _EntryFile:
         self._written -= 1
 
     def grows(self) -> bool:
-        """Return True if the entries are in increasing order. After a power cut they may not be."""
+        """Return True if the entries are in order: the first column strictly increases, the second
+        never decreases. After a power cut they may not be."""
         data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
         before = (-(2**63), -(2**63))
         for entry in self._entry.iter_unpack(data + self._pending):
@@ -138,7 +139,7 @@ class _EntryFile:
             self.open_file.path = path
 
     def release(self) -> None:
-        """Close the file, unless it will soon be needed again."""
+        """Close the file, unless entries in memory are still to be written to it."""
         if not self._pending:
             self.let_go()
 
@@ -168,7 +169,7 @@ class OffsetIndex(_EntryFile):
         return count - 1, relative + self._base_offset, position
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the entries at or above `offset`."""
+        """Remove the entries of batches with a last offset at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 0))
 
     def sane(self, log_size: int) -> bool:
@@ -198,8 +199,8 @@ class TimeIndex(_EntryFile):
         return timestamp, relative + self._base_offset
 
     def add(self, timestamp: int, last_offset: int) -> None:
-        """Add an entry if its timestamp is greater than the last entry's; otherwise do nothing,
-        since timestamps strictly increase."""
+        """Add an entry if `timestamp` (ms, at least 0) is greater than that of the last entry and
+        `last_offset` is not lower; otherwise do nothing."""
         newest = self.last
         if timestamp < 0:
             return
@@ -216,7 +217,7 @@ class TimeIndex(_EntryFile):
         return count - 1, newest, relative + self._base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the entries at or above `offset`."""
+        """Remove the entries with an offset at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 1))
 
     def sane(self) -> bool:

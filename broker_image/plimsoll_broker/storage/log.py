@@ -93,8 +93,10 @@ def retained(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """Return the offset below which retention deletes records. `now_ms`: the wall clock; None if it
-    is not trusted, so that no record is too old."""
+    """Return the offset below which retention deletes records: whole segments from the oldest on,
+    while they are too old or the log exceeds its size, and end at or below the high watermark.
+    `log_end_offset`: the end of the last segment. `now_ms`: the wall clock; None if it is not
+    trusted, so that no record is too old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -119,9 +121,9 @@ def retained(
 
 
 def note_written(segments: Sequence[Segment], since_ms: int) -> None:
-    """Raise the modification times of files that were written since the last check to the time of
-    that check, `since_ms`. Records without a timestamp age by their file's modification time, which
-    a wrong clock may have set too low."""
+    """Set the modification time of each segment file that was written since the last call to at
+    least `since_ms`, the wall-clock time of that call. Records without a timestamp age by their
+    file's modification time, which a wrong clock may have set too low."""
     for segment in reversed(segments):
         if not segment.note_written(since_ms):
             break
@@ -134,7 +136,9 @@ def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
 
 
 def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> bool:
-    """Return True if the segment's newest record is older than `retention_ms` (None: no limit)."""
+    """Return True if the segment's newest record is older than `retention_ms` (None: no limit) at
+    `now_ms`; the file's modification time counts for a segment without timestamps, or with one in
+    the future. Return False if `now_ms` is None."""
     if retention_ms is None or now_ms is None:
         return False
     newest = segment.max_timestamp
@@ -271,12 +275,14 @@ class Log:
             )
 
     def give_up(self, error: StorageError) -> None:
-        """Take the log offline. The first error stays as its fault."""
+        """Take the log offline: `fault` is set to the error, unless there is an earlier one, and
+        cached batches are dropped. Files are not changed."""
         self.fault = self.fault or error
         self.reader.forget()
 
     def roll(self) -> None:
-        """Seal the active segment and start the next at the log's end."""
+        """Seal the active segment, save a producer snapshot, and append an empty segment that
+        begins at the log end. Do nothing if the active segment is empty. Raise StorageError."""
         active, end = self.segments[-1], self.log_end_offset
         if not active.size:
             return
@@ -338,8 +344,9 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a last offset at or above `offset`, and the leader epochs that
-        begin there, even if no batch is removed. First lower the checkpoints. The truncation is
-        durable after `settle`, or after `begin_settle` and `settled`."""
+        begin there, even if no batch is removed. Below the log start, remove everything and let the
+        log begin at `offset`. The checkpoints are lowered first. The truncation is durable after
+        `settle`, or after `begin_settle` and `settled`. Raise StorageError."""
         try:
             if offset < self.log_start_offset:
                 self.discard_to(offset)
@@ -350,7 +357,9 @@ class Log:
         self.epochs.truncate_from_end(offset)
 
     def _cut_from(self, offset: int) -> None:
-        """Remove the batches that reach `offset`, which lies within the log."""
+        """Remove all batches with a last offset at or above `offset`, which lies between log start
+        and log end. If no offset of the log would be left, remove everything and let the log begin
+        at `offset`."""
         kept = max(bisect_left(self.segments, offset, key=lambda each: each.base_offset), 1)
         found = (segment := self.segments[kept - 1]).find(offset)
         # A batch that reaches beyond goes whole: nothing may count on its first records either.
@@ -371,9 +380,9 @@ class Log:
         self._snapshots.rebuild(self.producers, self.segments, end)
 
     def discard_to(self, offset: int) -> None:
-        """Remove all records; the log is empty and starts at `offset`. Segments are removed from
-        the newest on, so that a process killed meanwhile leaves the beginning. The recovery point
-        is set once this is settled."""
+        """Remove all records, leader epochs and producers: the log is empty and starts at `offset`.
+        Segments are removed from the newest on, so that a process killed meanwhile leaves the
+        beginning. The recovery point is set once the removal is synced (`settled`)."""
         self.notes.before_discard(offset)
         self._forget_flushed(offset)
         self.unsynced.due()
@@ -397,7 +406,8 @@ class Log:
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:
-        """Note that the files returned by `begin_settle` are synced."""
+        """Record that the files returned by `begin_settle` are synced. If no truncation followed
+        and the log is empty, set the recovery point to its end."""
         if self.unsynced.settled(settling) and not self.size:
             self.recovery_point = self.flushed_end = self.log_end_offset
 
@@ -425,8 +435,9 @@ class Log:
             self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
-        """Lower the recovery point to `offset`, so that the next start checks the log from `offset`
-        on and truncates it at a bad batch."""
+        """Lower the recovery point, and the log's checkpoints on the disk, to `offset` if they are
+        higher, so that the next start checks the log from `offset` on and truncates it at a bad
+        batch. Raise StorageError."""
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
         self.notes.before_cut(offset)
@@ -439,8 +450,8 @@ class Log:
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Raise the log start to `offset`: no reader gets earlier records. `remove_first` removes
-        their files later."""
+        """Raise the log start to `offset`, at most the log end: earlier records can no longer be
+        read. A lower offset changes nothing. `remove_first` removes the files later."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
@@ -457,9 +468,10 @@ class Log:
         return self.log_start_offset
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Remove the oldest `count` segments and return them. At least one segment must stay;
-        `replication.segment_removal` decides how many may be removed. Their disk space is freed
-        once the caller has dropped them, possibly in a thread."""
+        """Remove the oldest `count` segments, delete their files, and return them. At least one
+        segment must stay; `replication.segment_removal` decides how many may be removed. The disk
+        space is freed once the caller has dropped the result, possibly in a thread. Raise
+        StorageError."""
         assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
         while len(removed) < count:
@@ -478,7 +490,7 @@ class Log:
 
     @property
     def unflushed_bytes(self) -> int:
-        """The most bytes that recovery would read after a crash."""
+        """An upper bound of the bytes that recovery would read after a crash."""
         return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
@@ -492,8 +504,9 @@ class Log:
         return self.unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
 
     def flushed(self, flush: Flush) -> None:
-        """Move the recovery point after the sync of `flush`, unless the log was truncated since it
-        began."""
+        """Record that `flush` was synced, and raise the recovery point to its end, but at most to
+        the first sealed segment with unsynced indexes. If the log was truncated since the flush
+        began, change nothing."""
         if not self.unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)

@@ -28,13 +28,13 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The configs of one log as numbers. None means unlimited, or never.
+    """The configs of one log as numbers. Names that end with `_ms` or `_bytes` give the unit; None
+    means unlimited, or never.
 
     `active_kept_ms`: the time for which retention keeps the active segment after its last write
     although it is too old. `delete`: True if segments are removed by age and size. `compact`: True
     if the cleaner keeps only the last record of each key, within `limits`. With neither, only
-    clients delete records. `holes`: True if the log is or was compacted.
-    """
+    clients delete records. `holes`: True if the log is or was compacted."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS

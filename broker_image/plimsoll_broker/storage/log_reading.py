@@ -62,8 +62,8 @@ class RecentMemory:
         self._kept: OrderedDict[Kept, RecentBatches] = OrderedDict()
 
     def take(self, kept: Kept, of: RecentBatches) -> None:
-        """Count a batch of this log against the memory limit, and drop the oldest batches beyond
-        the limit."""
+        """Count a batch of the log `of` against the memory limit, and drop the batches kept
+        longest, of any log, while the limit is exceeded."""
         self._kept[kept] = of
         self.used += kept.charge
         while self.used > self.limit:
@@ -90,8 +90,10 @@ class RecentBatches:
         return len(self._batches)
 
     def keep(self, data: Buffer, header: BatchHeader, segment: int) -> None:
-        """Keep the batch that was just appended to the segment with this base offset. `data` must
-        not change any more."""
+        """Cache the batch that was just appended, and drop the log's oldest batches beyond
+        LOG_BYTES or LOG_BATCHES. `segment`: the base offset of its segment. `data` must not change
+        any more. A batch that does not follow the cached ones, or is too large to copy, drops
+        all."""
         batches = self._batches
         if batches and batches[-1].next_offset != header.base_offset:
             self.forget()
@@ -126,8 +128,8 @@ class RecentBatches:
             self.forget_first()
 
     def bytes_between(self, start: int, end: int) -> int | None:
-        """Return the size of the batches from offset `start` to `end`. Return None if not all of
-        them are in memory."""
+        """Return the size in bytes of the batches from offset `start` to before `end`. Return None
+        if no cached batch begins at `start`."""
         size = 0
         for kept in reversed(self._batches):
             if kept.next_offset <= end:
@@ -222,8 +224,9 @@ class LogReader:
         raise self._corrupt(BatchError(BadBatch.TORN, self._segments[-1].size))
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Return the number of bytes from the batch that holds `start` to the one that holds `end`,
-        without the latter."""
+        """Return the number of bytes from the batch that holds offset `start` to before the batch
+        that holds `end`; up to the log's end if there is none, and 0 if no batch holds `start`.
+        Raise StorageError."""
         found = self._recent.bytes_between(start, end)
         if found is not None:
             return found
@@ -297,8 +300,9 @@ class LogReader:
     def _remember(
         self, offset: int, segment: Segment, position: int, hints: _Hints | None = None
     ) -> None:
-        """Remember the position of the batch at `offset`, so that its next reader need not search.
-        `hints`: the positions for this kind of reader; None for consumers and followers."""
+        """Remember the file position of the batch at `offset`, so that its next reader need not
+        search; beyond _HINTS_MAX forget the oldest. `hints`: the positions for this kind of reader;
+        None for consumers and followers."""
         hints = self._hints if hints is None else hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:

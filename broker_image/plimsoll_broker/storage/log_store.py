@@ -59,8 +59,9 @@ class DeletedDirectories:
         self.unsynced = False
 
     def found(self, path: Path, now_ms: int) -> bool:
-        """Schedule the removal of a directory found at a start, if its name shows that it was
-        renamed for removal. Return False if it was not."""
+        """If the name of a directory found at a start shows that it was renamed for removal,
+        schedule the removal and return True: of a deleted log now, of a stray after the rest of its
+        day. Otherwise return False."""
         if path.name.endswith(DELETE):
             self._due_ms[path] = now_ms
         elif path.name.endswith(STRAY):
@@ -90,8 +91,8 @@ class DeletedDirectories:
         self._due_ms[path] = now_ms + DELETE_DELAY_MS
 
     def due(self, now_ms: int) -> list[Path]:
-        """Return the directories that are due for removal and forget them. The caller removes them
-        in a thread, since a large one takes long."""
+        """Remove from the schedule, and return, the directories with a removal time at or before
+        `now_ms`. The caller deletes them in a thread, since a large one takes long."""
         due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for path in due:
             del self._due_ms[path]
@@ -128,8 +129,8 @@ class NewLogs:
         self._undurable: dict[Partition, StorageError] = {}
 
     def add(self, partition: Partition, log: Log) -> None:
-        """Add an empty log. Either it is new, or the process that made it may have died before it
-        was durable."""
+        """Add an empty log, which is made durable by its first append if not before. Either it is
+        new, or the process that made it may have died before it was durable."""
         with self._changing:
             self._new[partition] = log.directory
         log.make_durable = partial(self._make_one_durable, partition)
@@ -159,14 +160,14 @@ class NewLogs:
         return partial(self._make_durable, partitions)
 
     def begin(self) -> Callable[[], None] | None:
-        """Return a function that makes all new logs durable and may run in a thread. Return None if
-        there are none."""
+        """Return a function that makes all new logs durable, except those with a failed sync, and
+        may run in a thread. Return None if there are none."""
         new = tuple(at for at in self._new if at not in self._undurable)
         return partial(self._make_durable, new) if new else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Sync the files and names of these partitions' logs. A log with a failed sync stays in the
-        set, and its first append raises the error."""
+        """Sync the files and names of these partitions' logs, and remove the logs from the set. A
+        log with a failed sync stays in the set, and its first append raises the error."""
         wanted = [at for at in partitions if at not in self._undurable]
         paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
         failed = {at: error for at, path in paths.items() if (error := _sync(self._disk, path))}
@@ -262,8 +263,9 @@ class LogStore(CheckpointFiles):
         return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-        """Return the refusal if the volume belongs to another broker. Return None if the volume
-        belongs to this broker or is not formatted."""
+        """Return the refusal if the volume belongs to another broker or cluster. Return None if it
+        is not formatted, or belongs to this broker; then both identity files are repaired if
+        necessary."""
         meta = self.meta
         if meta is None:
             return None
@@ -279,16 +281,17 @@ class LogStore(CheckpointFiles):
         return meta
 
     def take_clean_marker(self) -> int | None:
-        """Remove the marker of a clean stop and return its broker epoch. Return None if the last
-        stop was not clean. Call it before registering."""
+        """Remove the marker of a clean stop, record its broker epoch as `clean_epoch` and return
+        it. Return None if the last stop was not clean. Call it before registering."""
         self.clean_epoch = volume_owner.take_marker(self.disk, self.directory)
         return self.clean_epoch
 
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and return the directories of partitions. Schedule the removal of
-        directories of deleted logs again."""
+        """Read the checkpoint files, and return the partitions' directories. Directories of deleted
+        and stray logs are scheduled for removal instead; any other name is ignored. After an
+        unclean stop, forget the recovery points of partitions without a directory."""
         # The previous process may have died before its sync: what is read must survive a power cut.
         self.disk.sync_directory(self.directory)
         self.load_checkpoints()
@@ -378,8 +381,9 @@ class LogStore(CheckpointFiles):
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
     ) -> None:
-        """Recover a log at a start, before `open_log` returns it. The caller recovers the logs one
-        by one in a thread, while the event loop serves other tasks."""
+        """Recover a log at a start, or create it, and hold it for a later `open_log`, which returns
+        it. The caller recovers the logs one by one in a thread, while the event loop runs other
+        tasks. Raise StorageError."""
         self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
@@ -403,7 +407,8 @@ class LogStore(CheckpointFiles):
         self.deleted.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
-        """Rename a directory that must not be served; it is removed after a day."""
+        """Rename a directory that must not be served, close its log if that was opened early, and
+        forget its checkpoints. The directory is removed after a day."""
         partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
@@ -431,8 +436,8 @@ class LogStore(CheckpointFiles):
         return partial(_loaded, place, log.config, known, CheckpointLines(self, partition))
 
     def reopened(self, old: Log, log: Log) -> None:
-        """Put the log opened by `begin_reopen` in the place of the old one. Called in the event
-        loop."""
+        """Put the log opened by `begin_reopen` in the place of the old one, count its producers
+        against the memory budget, and lower checkpoints above its end. Called in the event loop."""
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
@@ -447,12 +452,13 @@ class LogStore(CheckpointFiles):
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:
-        """Flush and close all logs, save the checkpoints and release the lock. Return True, and
-        write the marker, only if the stop was clean.
+        """Flush and close all logs, save the checkpoints and release the lock. Only if every log
+        was opened and closed without an error, write the marker and return True; otherwise return
+        False.
 
-        `broker_epoch`: the epoch to write into the marker; None if this process never registered,
-        so there is no marker to write.
-        """
+        `broker_epoch`: the epoch to write into the marker; None if this process never registered or
+        must not count as cleanly stopped; then no marker is written. `high_watermarks`: by topic
+        name and index."""
         closing = [partial(_closed_cleanly, log) for log in self.logs.values()]
         clean = all(self.disk.together(closing))
         clean = clean and not self._unopened
@@ -513,8 +519,8 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
 
 
 def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Recover a log. Turn any error, also a bug, into a StorageError of this log alone, so that the
-    broker starts and only this replica is offline."""
+    """Recover a log and return it. Turn any other error than a StorageError, such as a bug, into a
+    StorageError of this log alone, so that the broker starts and only this replica is offline."""
     try:
         return load_log(place, config, known, notes)
     except StorageError:

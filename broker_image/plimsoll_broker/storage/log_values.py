@@ -36,10 +36,11 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The checkpoints of one log, as their files state them; None if a file has no line for the
+    """The checkpoints of one log, as their files state them; None if a file has no entry for the
     log. `saved_start`: the log start on the disk; `log_start_offset` may be a later one from
-    memory. `noted_start`: the log starts at this offset or before; otherwise it has lost its
-    beginning. `clean`: True if the last stop was clean."""
+    memory. `noted_start`: an offset at or after the start of the log's first file; a first file
+    that starts later shows that the log has lost its beginning. `clean`: True if the last stop was
+    clean."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -150,9 +151,9 @@ class EpochFile:
         self._synced = -1
 
     def begin(self) -> EpochFileVersion | None:
-        """Write the present leader epochs to the file without a sync. Return the file and its
-        version; the caller syncs the file and its directory. Return None if the disk already has
-        this version."""
+        """Write the present leader epochs to the file without a sync, if the file has others, and
+        return the file and its version; the caller syncs the file and its directory, then calls
+        `synced`. Return None if the disk already has this version."""
         version = self._epochs.version
         if self._synced == version:
             return None

@@ -78,8 +78,9 @@ def first_at_or_after(
 
 
 def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -> Found | None:
-    """Return timestamp and offset of the first record with at least this timestamp and offset.
-    Return None if this step has found none."""
+    """Return timestamp and offset of the first record, from the position of `walk` on, with at
+    least this timestamp and offset. Return None if this step has found none; then the walk is at
+    the next position, or has ended."""
     left = RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -120,16 +121,16 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
 
 
 def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Return the segments that have offsets at or above the log start. Earlier segments may exist
-    for a while, until their files are removed."""
+    """Return the segments from the one that holds the log start on. Earlier segments may be in the
+    list for a while, until their files are removed."""
     begun = bisect_right(segments, log_start_offset, key=lambda each: each.base_offset)
     return segments[max(begun - 1, 0) :]
 
 
 def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: int) -> Found | None:
     """Return the newest record of a segment from offset `start` on, if its timestamp is at least
-    `others_ms`, the greatest of the other segments. Return None if there is none or the segment is
-    not read to its end yet."""
+    `others_ms`, the greatest of the other segments. Return None if there is none, or if the walk
+    has not ended: then the next step continues it."""
     best, left = walk.best, RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:

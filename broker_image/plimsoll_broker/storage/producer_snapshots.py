@@ -38,13 +38,14 @@ class PendingSnapshot:
         return self._path.with_name(self._path.name + ".new.tmp")
 
     def write(self) -> None:
-        """Write and sync the snapshot under a temporary name. May run in a thread."""
+        """Write and sync the snapshot under a temporary name. May run in a thread. A disk error is
+        ignored; `keep` then does nothing."""
         with contextlib.suppress(StorageError):
             self._disk.replace(self._hidden, self._data, sync=True)
             self._written = True
 
     def keep(self) -> None:
-        """Give the snapshot its final name."""
+        """Rename the written snapshot to its final name, so that recovery uses it."""
         if self._written:
             with contextlib.suppress(StorageError):
                 self._disk.rename(self._hidden, self._path)
@@ -107,7 +108,8 @@ class ProducerSnapshots:
         return f"{self._directory.name} {offset}"
 
     def remove(self, above: int) -> bool:
-        """Remove the snapshots above an offset. Return True if there were any."""
+        """Delete the snapshots with an offset above `above` (exclusive). Return True if there were
+        any."""
         gone = [offset for offset in self.offsets() if offset > above]
         for offset in gone:
             self._disk.remove(self._path(offset))
@@ -128,9 +130,10 @@ class ProducerSnapshots:
                 self._disk.remove(self._path(each))
 
     def restore(self, producers: ProducerStates, log_end: int) -> int:
-        """Set the producers to the newest valid snapshot at or below `log_end`. Return its offset,
-        from which the caller must replay batches. Return 0 if there is no such snapshot, so that
-        all batches are replayed."""
+        """Replace the producer states by the newest valid snapshot at or below `log_end`, and
+        return its offset, from which the caller must replay batches. Without one, clear the states
+        and return 0, so that all batches are replayed. Snapshots above `log_end` and invalid ones
+        are deleted."""
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):
@@ -142,8 +145,8 @@ class ProducerSnapshots:
         return 0
 
     def rebuild(self, producers: ProducerStates, segments: Sequence[Segment], log_end: int) -> None:
-        """Set the producers to their states at the log end: the newest valid snapshot, and the
-        batches after it."""
+        """Replace the producer states by those at the log end: the newest valid snapshot, with the
+        batches after it applied."""
         start = self.restore(producers, log_end)
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:

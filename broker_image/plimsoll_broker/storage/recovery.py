@@ -169,7 +169,7 @@ def _resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
 
 class Damaged(Exception):
     """Raised if the segment is valid only up to `extent`. `mended`: True if only an index was wrong
-    and has been rebuilt, so the caller may try again."""
+    and has been rebuilt, so that the caller tries again without truncating."""
 
     def __init__(self, segment: Segment, extent: Extent, why: object) -> None:
         super().__init__(f"{segment.path.name}: {why}")
@@ -179,8 +179,8 @@ class Damaged(Exception):
 
 
 def damage(segment: Segment, error: BatchError) -> Damaged:
-    """Return the exception to raise after `error` in the segment. Read all of the segment to find
-    its valid part and rebuild its indexes."""
+    """Read all of the segment after `error`, rebuild its indexes, and return the exception to
+    raise, with the segment's valid part."""
     extent = reindex(segment)
     found = Damaged(segment, extent, extent.error or error)
     found.mended = extent.error is None
@@ -217,9 +217,9 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
 
 
 def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
-    """Raise StorageError if the last stop was clean and records that it left are missing, since the
-    cluster may count on them. After any other stop the cluster does not. Log an error if the log
-    has lost its beginning."""
+    """Raise StorageError if the last stop was clean and records that it left are missing at either
+    end of the log, since the cluster may count on them. After any other stop the cluster does not.
+    Log an error if the log has lost its beginning."""
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
@@ -436,8 +436,9 @@ def _trusted(segments: list[Segment]) -> _Scan:
 
 
 def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Extent:
-    """Check that each of the first `count` segments ends where the next one begins; add those with
-    rebuilt indexes to `rebuilt`. Return the valid part of the last one. Raise Damaged."""
+    """Check that each of the first `count` segments ends where the next one begins, and append
+    those with rebuilt indexes to `rebuilt`. Return the valid part of the last one checked; an empty
+    one if `count` is 0. Raise Damaged."""
     extent = Extent(0, segments[0].base_offset)
     for at, segment in enumerate(segments[:count]):
         following = segments[at + 1] if at + 1 < len(segments) else None
@@ -460,8 +461,9 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
 
 
 def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _Scan:
-    """Read the log from the last checkpoint at or below the recovery point. Truncate it, and
-    `segments`, at the first bad batch."""
+    """Read the log from the last checkpoint at or below the recovery point, and return the result.
+    At the first bad batch truncate its segment, and remove the later segments from the disk and
+    from `segments`. Raise Damaged if the damage may lie before that checkpoint."""
     first = 0
     for at, segment in enumerate(segments):
         if segment.base_offset <= recovery_point:
@@ -490,8 +492,9 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
 
 
 def _uncover(segments: list[Segment]) -> None:
-    """Cut the batches of each segment that reach into the next one. They had been truncated and a
-    power cut restored them; the next segment holds newer records."""
+    """Truncate each segment where a batch reaches into the next segment, and sync it: such batches
+    had been truncated before and a power cut restored them; the next segment holds newer
+    records."""
     for segment, following in pairwise(segments):
         base = following.base_offset
         try:
@@ -594,8 +597,9 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
 def _believable(
     cache: EpochCache, entries: list[tuple[int, int]], segments: list[Segment], scan: _Scan
 ) -> bool:
-    """Fill the cache with the leader epochs of the file and the scan. Return False if a batch at
-    either end of a leader epoch contradicts it."""
+    """Fill the cache with the leader epochs of the file, below the scanned part, and of the scan.
+    Return True if the batches at both ends of each leader epoch agree with it; otherwise False, and
+    the caller fills the cache anew."""
     for epoch, start in entries:
         cache.assign(epoch, start)
     cache.truncate_from_end(scan.read_from)

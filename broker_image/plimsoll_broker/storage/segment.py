@@ -126,9 +126,10 @@ class Segment:
         self.size = position
 
     def begin_write_back(self) -> Callable[[], None] | None:
-        """Return a function that has the kernel write recent appends to the disk; it may wait for
-        the disk. Return None if they are fewer than WRITE_BACK_BYTES. Without this the kernel
-        writes a large copy all at once, seconds later, and delays other logs."""
+        """Return a function that has the kernel write the appends since the last such call to the
+        disk; it may wait for the disk, and run in a thread. Return None if they are fewer than
+        WRITE_BACK_BYTES. Without this the kernel writes a large copy all at once, seconds later,
+        and delays other logs."""
         begun, size = self._begun, self.size - self._begun
         if size < WRITE_BACK_BYTES:
             return None
@@ -245,8 +246,9 @@ class Segment:
         return base == next_offset or (self.holes and base > next_offset)
 
     def position_for(self, offset: int) -> int:
-        """Return the position of a batch at or before `offset`, from which the caller searches for
-        `offset`. Remove an index entry that contradicts its batch."""
+        """Return the position of a batch at or before the one that holds `offset`, from which the
+        caller searches; 0 without an index entry. Remove each index entry met that contradicts its
+        batch."""
         index = self.offset_index
         while (entry := index.entry_for(offset)) is not None:
             at, last_offset, position = entry
@@ -264,8 +266,8 @@ class Segment:
 
     def offset_before(self, timestamp: int) -> int:
         """Return an offset at or before the first record with a timestamp of at least `timestamp`,
-        from which the caller searches for that record. Remove a time index entry that contradicts
-        its batch."""
+        from which the caller searches for that record. Remove each time index entry met that
+        contradicts its batch."""
         index = self.time_index
         while (entry := index.entry_for(timestamp)) is not None:
             at, newest, last_offset = entry
@@ -355,7 +357,8 @@ class Segment:
         return (memoryview(data)[:end] if _CUT_PART * cut <= end else data[:end]), next_offset
 
     def replay(self, offset: int, producers: ProducerStates) -> None:
-        """Apply the batches from `offset` on to the producers."""
+        """Apply the batches of idempotent producers with a base offset of at least `offset` to the
+        producers. Raise BatchError or StorageError."""
         for _, header in self.headers(self.position_for(offset)):
             if header.base_offset >= offset and header.producer_id >= 0:
                 producers.update(header)
@@ -415,8 +418,9 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     def note_written(self, since_ms: int) -> bool:
-        """Return True if the segment was written or cut since the last call, at `since_ms`. If so,
-        raise its file's modification time to at least `since_ms`."""
+        """If the segment's size has changed since the last call, raise its file's modification time
+        to at least `since_ms`, the wall-clock time of that call, and return True. Otherwise return
+        False."""
         if self.size == self._noted_bytes:
             return False
         self._noted_bytes = self.size

@@ -39,7 +39,8 @@ class Unsynced:
         self._indexes: list[Segment] = []
 
     def bytes(self, segments: Sequence[Segment]) -> int:
-        """Return the most bytes that recovery would read after a crash."""
+        """Return an upper bound of the bytes in these segments that recovery would read after a
+        crash: those appended since the last flush."""
         unread = 0
         for segment in reversed(segments):
             unread += segment.size
@@ -48,7 +49,8 @@ class Unsynced:
         return unread
 
     def all_flushed(self, active: Segment) -> None:
-        """Note that all of the log is on the disk. Called at a start that follows a clean stop."""
+        """Record that the whole log up to the end of the `active` segment is on the disk. Called at
+        a start that follows a clean stop."""
         self._flushed = (active, active.size)
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
@@ -87,8 +89,8 @@ class Unsynced:
         )
 
     def settled(self, settling: Settling) -> bool:
-        """Note that `settling` was synced. Return False if there has been another truncation since
-        `settling` was made."""
+        """Record that `settling` was synced, and return True. If there was another truncation since
+        it was made, return False: the files of both still need a sync."""
         self.names_synced(settling.renames)
         if settling.cuts == self.cuts:
             self.unsettled = None
@@ -148,9 +150,10 @@ class Unsynced:
         terms: EpochFileVersion | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
-        """Return the flush that makes all of the log durable. `terms`: the file of leader epochs,
-        None if the synced one is the newest. `snapshot`: the producer snapshot of a checkpoint,
-        None for a plain flush."""
+        """Return the flush that makes the log durable up to `log_end_offset`: files with records
+        above the recovery point, unsynced indexes, and the directory if names changed. `terms`: the
+        file of leader epochs, None if the synced one is the newest. `snapshot`: the producer
+        snapshot of a checkpoint, None for a plain flush."""
         active = segments[-1]
         indexes = [segment for segment in self._indexes if segment in segments]
         files = [
@@ -184,8 +187,8 @@ class Unsynced:
         return offset
 
     def done(self, flush: Flush) -> bool:
-        """Note that the flush is done. Return False, and drop its producer snapshot, if the log was
-        truncated since the flush began."""
+        """Record that the flush was synced, and return True. If the log was truncated since the
+        flush began, only count its directory sync, drop its producer snapshot, and return False."""
         if flush.names is not None:
             self.names_synced(flush.renames)
         if flush.cuts != self.cuts:

@@ -43,7 +43,7 @@ def read(disk: Disk, directory: Path) -> Meta | None:
 
 
 def keep(disk: Disk, directory: Path, meta: Meta) -> None:
-    """Write the identity to both files."""
+    """Write the identity, with a sync, to each of the two files that does not have it."""
     data = checkpoint_formats.encode_meta(meta)
     for name in (checkpoint_formats.META_PROPERTIES, checkpoint_formats.META_COPY):
         if disk.read(directory / name) != data:
@@ -73,11 +73,10 @@ def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> Volu
 
 
 def take_marker(disk: Disk, directory: Path) -> int | None:
-    """Return the broker epoch in the marker of a clean stop, and remove the marker durably. Return
-    None if there is none.
+    """Remove the marker of a clean stop, durably, and return its broker epoch. Return None if there
+    is no marker, or it is invalid.
 
-    Call it before registering: if the broker dies after this, its stop counts as unclean.
-    """
+    Call it before registering: if the broker dies after this, its stop counts as unclean."""
     path = directory / checkpoint_formats.CLEAN_SHUTDOWN
     data = disk.read(path)
     if data is None:

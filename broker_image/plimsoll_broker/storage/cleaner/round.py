@@ -75,8 +75,8 @@ class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Counts:
-    """Counts for the group of segments in progress. `same`: True while no batch has changed and the
-    group has one segment."""
+    """Counts for the group of segments in progress: bytes and records read (before) and written
+    (after). `same`: True while no batch has changed and the group has one segment."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -128,9 +128,9 @@ class Round:
     # --- the keys -------------------------------------------------------------------------------
 
     def measure(self) -> int:
-        """Find the last record of each key in the dirty part. Return the offset up to which the
-        round cleans: the job's end, or an earlier batch's end if the keys up to the job's end do
-        not fit in memory."""
+        """Find the last record of each key in the part from `first_dirty` to `end` of the job.
+        Return the offset up to which the round cleans: the job's end, or the end of an earlier
+        batch if the keys up to the job's end do not fit in memory."""
         job = self._job
         self._producers = self._last_of_producers()
         end, first_end = job.end, self._first_batch_end()
@@ -143,8 +143,8 @@ class Round:
         return self._end
 
     def _first_batch_end(self) -> int:
-        """Return the end offset of the first dirty batch. A round that cleans at least up to there
-        makes progress."""
+        """Return the offset after the first batch that reaches `first_dirty`; the job's end if
+        there is none. A round that cleans at least up to there makes progress."""
         for base, segment_end in self._job.segments:
             if segment_end <= self._job.first_dirty:
                 continue
@@ -159,11 +159,12 @@ class Round:
         return chunks(file, SegmentRange(base, self._ends[base]), self._used)
 
     def _note_back_from(self, end: int, first_end: int) -> SegmentRange | None:
-        """Note the keys of the dirty batches before `end`, the last batch first.
+        """Remember the keys of the batches from `first_dirty` to before offset `end`, the last
+        batch first, and mark their live records.
 
-        Return the first batch with keys that do not fit in memory, or None if all fit. A batch that
-        ends at or below `first_end` is passed even then: it supersedes nothing and is kept.
-        """
+        Return the offsets of the first batch met with keys that do not fit in memory, or None if
+        all fit. A batch that ends at or below `first_end` is passed even then: it supersedes
+        nothing and is kept."""
         self._end = end
         for base, segment_end in reversed(self._job.segments):
             if base >= end or segment_end <= self._job.first_dirty:
@@ -184,10 +185,10 @@ class Round:
         return None
 
     def _last_of_producers(self) -> frozenset[int] | None:
-        """Return the last offset of each producer as of the round's end; the batches that hold them
-        must stay, so that retries are recognised. Later batches do not count, since they may be
-        truncated. Return None if there is no producer snapshot; then all batches of producers
-        stay."""
+        """Return the set of the last offsets of all producers as of the job's end; the batches that
+        hold them must stay, so that retries are recognised. Later batches do not count, since they
+        may be truncated. Return None if there is no valid producer snapshot at that offset; then
+        all batches of producers stay."""
         known = ProducerSnapshots(self._disk, self._directory).load(self._job.end)
         if known is None:
             return None
@@ -236,8 +237,9 @@ class Round:
     # --- the segments ---------------------------------------------------------------------------
 
     def clean(self, bases: Sequence[int]) -> CleanedSegment:
-        """Write the cleaned segment of a group of neighbouring segments. The segment is on the disk
-        when this returns. If nothing would change, no file is left."""
+        """Write the cleaned segment of a group of neighbouring segments, `bases` being their base
+        offsets in order. Its files are synced when this returns. If nothing would change, or on an
+        error, no file is left."""
         self.discard(bases[0])
         interval = self._job.index_interval_bytes
         made = Segment(self._disk, self._directory, bases[0], interval, CLEANED)
@@ -296,8 +298,9 @@ class Round:
                 at, number = end, number + header.count
 
     def _take(self, out: _Output, batch: _MarkedBatch, counts: _Counts, *, last: bool) -> None:
-        """Add to the cleaned segment what remains of a batch. `last`: True for the last batch of
-        the group, which stays if only as a header."""
+        """Append the rest of a batch to the cleaned segment, and count it; nothing if no record
+        stays and the header is not needed. `last`: True for the last batch of the group, which
+        stays if only as a header."""
         header = batch.header
         kind = EmptyBatch(
             ends_segment=last,
@@ -333,8 +336,9 @@ class Round:
             out.data, out.headers = bytearray(), []
 
     def _left(self, batch: _MarkedBatch) -> bytes | None:
-        """Return the batch without its superseded records. Return the same object if none is
-        superseded, and None if no record is left."""
+        """Return the batch without its superseded records and expired tombstones: `batch.data`
+        itself if nothing changes, None if no record is left. A batch at or above the round's end,
+        or one that cannot be parsed, is returned as it is."""
         header, marks, first = batch.header, batch.marks, batch.first
         if not header.count or header.base_offset >= self._end:
             return batch.data

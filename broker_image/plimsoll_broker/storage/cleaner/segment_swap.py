@@ -45,8 +45,9 @@ class SegmentSwap:
         return tuple(segment.base_offset for segment in self._group)
 
     def holds(self) -> bool:
-        """Return True if the swap may go on: the log still has the group's segments, was not
-        truncated since, has not failed and is still compacted."""
+        """Return True if the swap may continue: the log still has the group's segments side by
+        side, was not truncated since this object was made, has not failed, and is still
+        compacted."""
         log = self._log
         if log.fault is not None or log.cuts != self._cuts or not log.config.compact:
             return False
@@ -75,7 +76,8 @@ class SegmentSwap:
         self._cleaned = cleaned
 
     def give_up(self) -> None:
-        """Remove the committed cleaned segment, since the log has changed meanwhile."""
+        """Delete the cleaned segment, which was committed but not installed, since the log has
+        changed meanwhile."""
         log, base = self._log, self._group[0].base_offset
         log.unsynced.renamed()
         for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *INDEXES))):
@@ -84,8 +86,9 @@ class SegmentSwap:
             segment.beside = None
 
     def install(self) -> None:
-        """Put the cleaned segment into the log in place of the group. Remove the group's files
-        except those of the first segment, which `finish` replaces."""
+        """Put the cleaned segment into the log, in memory, in place of the group, and give its
+        indexes their final names. Delete the group's files except the log file of the first
+        segment, which `finish` replaces."""
         log, cleaned = self._log, self._cleaned
         assert cleaned is not None, "it was committed"
         first, *others = self._group
@@ -98,7 +101,8 @@ class SegmentSwap:
             segment.remove()
 
     def finish(self) -> None:
-        """Give the cleaned segment its final name, unless the log no longer has it."""
+        """Give the cleaned segment's log file its final name. Do nothing if the log no longer has
+        that segment."""
         cleaned = self._cleaned
         if cleaned is not None and cleaned in self._log.segments:
             cleaned.beside = None
