@@ -60,9 +60,9 @@ class Answerable(Protocol):
 
 
 class Answering:
-    """A context manager for the code that makes a waiting request's answer. If the code raises an
-    error the request's future gets it, and the caller goes on: a bug in one answer must not stop
-    the code that moved the partition."""
+    """A context manager for the code that makes a waiting request's answer. An error that the code
+    raises is set on the request's future and not raised to the caller: a bug in one answer must not
+    stop the commit or truncation that caused it."""
 
     __slots__ = ("_future",)
 

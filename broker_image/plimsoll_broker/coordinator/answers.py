@@ -101,8 +101,8 @@ class WaitingReplies:
             self._then(self._told_now(heard))
 
     def _leave(self, heard: Code, first: int) -> None:
-        """Send the replies from number `first` on, ANSWERED_AT_ONCE in a turn of the event loop.
-        `heard`: the error code from `answer`."""
+        """Send the replies from number `first` on: ANSWERED_AT_ONCE now, further ones in later
+        turns of the event loop. `heard`: the error code from `answer`."""
         code, end = self._told_now(heard), first + ANSWERED_AT_ONCE
         for token, answer in self._replies[first:end]:
             assert isinstance(token, Asker)

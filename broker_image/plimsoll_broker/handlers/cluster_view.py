@@ -129,7 +129,8 @@ def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) ->
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
-    """Return the replicas, of those in `replicas`, that are on fenced or unregistered brokers."""
+    """Return those of these replicas, by broker id and in the same order, that are on fenced or
+    unregistered brokers."""
     found = []
     for replica in replicas:
         broker = image.brokers.get(replica)

@@ -71,8 +71,9 @@ class Growth:
         self._unknown = False
 
     def looked_at(self, hosted: Hosted) -> None:
-        """Begin a new count for this partition at its present end, since it is read in this turn.
-        Call `there` next: it sets how many more bytes of the partition count."""
+        """Reset the partition's count to begin at its present end, since it is read in this turn of
+        the event loop. Call `there` next: it sets how many further bytes of the partition may be
+        counted."""
         self._room.pop(hosted, None)
         self._moved.pop(hosted, None)
         self._ends[hosted] = self._end(hosted)

@@ -404,7 +404,8 @@ class ReplicaManager:
             self.touch(hosted)
 
     def expire_waiters(self, hosted: Hosted) -> None:
-        """Answer the partition's waiting requests that have timed out."""
+        """Answer those of the partition's waiting requests for which the time is over, at the end
+        of this turn of the event loop."""
         if hosted.replica.waiters:
             hosted.replica.expire_waiters(self.now_ms())
             self.touch(hosted)

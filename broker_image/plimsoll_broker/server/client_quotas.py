@@ -95,9 +95,11 @@ class Quotas:
         client_id: str | None,
         began_ns: int,
     ) -> QuotaCharges | None:
-        """Return the charges of a request that may create or delete partitions: the given
-        `charges`, with the default mutation limit if no quota states one. Super users and brokers
-        have no such limit. None if nothing is charged."""
+        """Return the charges of a request that may create or delete partitions: `charges`, or new
+        ones if that is None, with the default limit OWN_MUTATION_RATE of the principal if no quota
+        states one. For brokers, super users and connections without a login there is no such
+        default, and `charges` itself is returned. `began_ns`: the monotonic time at which the
+        request began to hold the event loop."""
         known = charges is not None and charges.mutations is not None
         ours = connection.is_broker or connection.principal in self.administrators
         if known or ours or not connection.let_in:
@@ -120,9 +122,9 @@ class Quotas:
 
 
 class QuotaCharges:
-    """The quota usage of one request. `throttle_ms`: the longest throttle time of its quotas, which
-    is reported to the client and enforced. `mutations`: the limit on created and deleted
-    partitions, or None."""
+    """The quota usage of one request. `throttle_ms`: the longest throttle time in ms of the quotas
+    charged so far, 0 if none is exceeded; it is reported to the client, and the connection is muted
+    for it. `mutations`: the limit on created and deleted partitions, or None."""
 
     __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "mutations", "throttle_ms")
 

@@ -164,8 +164,8 @@ class ConnectionFlow(Generic[W]):
             self._long = request
 
     def replied(self, request: W) -> None:
-        """Note that the reply of this request is ready. If it is a long reply, later requests may
-        be served again."""
+        """Record that the reply of this request is ready. If the request was added as `long`, later
+        requests may be served again."""
         if request is self._long:
             self._long = None
 

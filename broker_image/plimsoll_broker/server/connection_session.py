@@ -264,9 +264,9 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """Handle a half-close by the peer. Return True to keep the transport open until pending
-        requests are answered. Followers never half-close, so a follower's connection is treated as
-        lost."""
+        """Handle a half-close by the peer. Return True to keep the transport open while requests
+        are pending, and False to close it. Followers never half-close, so a follower's connection
+        is treated as lost."""
         self.activity.half_closed_s = self._loop.time()
         self._flow.peer_ended()
         return not self.is_broker and bool(self._flow.waiting or not self._may_serve())
@@ -379,8 +379,9 @@ class Session(asyncio.BufferedProtocol):
             self._adjust_reading(may_serve=may_serve)
 
     def _has_turn(self) -> bool:
-        """Return True if this turn of the event loop has budget left. Otherwise queue the session
-        for a later turn and return False."""
+        """Return True if the listener's requests may use more of this turn of the event loop.
+        Otherwise hold the connection (NO_TURN), queue the session for a later turn, and return
+        False."""
         turns = self._owner.turns
         if not turns.is_spent(self._loop):
             return True
@@ -534,9 +535,10 @@ class Session(asyncio.BufferedProtocol):
             self._broke(slot.header.api_key, error)
 
     def _take(self, slot: ReplySlot, future: Later, *, holds: bool) -> None:
-        """Move the reply from its future to the slot. Do nothing if that was done already (the
-        reply may be due before its callback runs) or if the request failed. `holds`: count the
-        reply's bytes on the account."""
+        """Store the reply of a completed future in its slot, with its throttle time, for which the
+        connection is muted. Do nothing if that was done already (the reply may be sent before its
+        callback runs) or if the request failed. `holds`: True to count the reply's bytes on the
+        account."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
             if slot.charges is not None and self._transport is not None:

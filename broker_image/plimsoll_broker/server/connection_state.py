@@ -374,15 +374,15 @@ class ConnectionState:
             forget()
 
     def belongs_to_broker(self) -> None:
-        """Mark the connection as a follower's: it is outside of the clients' memory budget and
-        never evicted."""
+        """Mark the connection as a follower's, if it is not yet: its replies no longer count
+        against the clients' memory budget, and it is never evicted."""
         if not self.is_broker:
             self.is_broker = True
             self.account.close()
 
     def close(self) -> None:
-        """Close the fetch session, if any. Called when the connection is lost or the session has
-        ended."""
+        """End the follower's fetch session of this connection, if there is one. Called when the
+        connection is lost, or the fetch session is replaced or refused."""
         session, self.fetch_session = self.fetch_session, None
         if session is not None:
             session.close()

@@ -33,8 +33,8 @@ class SliceTurns:
         return bool(self._waiting) and self._slice_of is not owner
 
     async def wait(self, owner: object, principal: str) -> None:
-        """Wait for a later turn of the event loop, in which one slice may run. `owner`: the
-        request's connection."""
+        """Wait for a later turn of the event loop, in which the caller may run one slice;
+        principals take turns. `owner`: the request's connection."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
@@ -101,8 +101,8 @@ class TurnBudget:
     def wait(
         self, loop: asyncio.AbstractEventLoop, principal: str, resume: Callable[[], None]
     ) -> None:
-        """Call `resume` in a later turn of the event loop. A session may have only one such call
-        pending."""
+        """Queue `resume` to be called in a later turn of the event loop, after earlier ones of its
+        principal; principals take turns. A session may have only one such call pending."""
         if not self._waiting and not self._resuming:
             loop.call_soon(self._resume, loop)
         self._waiting.add(principal, resume, None)
