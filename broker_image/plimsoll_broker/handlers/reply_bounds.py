@@ -67,7 +67,7 @@ class RequestLength(NamedTuple):
 
     def rows(self, least: int) -> int:
         """Return the largest number of items that the request can name, if each item takes at least
-        `least` bytes."""
+        `least` bytes; at most NAMED_MAX."""
         return min(self.size // least, NAMED_MAX)
 
 

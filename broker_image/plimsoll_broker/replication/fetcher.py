@@ -117,7 +117,8 @@ class Fetcher:
         self._lost_at_ms: int | None = None  # the first failure, or None while it answers
 
     def __len__(self) -> int:
-        """Return the number of followed partitions, including those that wait in line."""
+        """Return the number of partitions that this fetcher is to fetch, including those that wait
+        in line."""
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
@@ -232,9 +233,9 @@ class Fetcher:
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
-        """Wait until `due_in_ms` returns 0. `due_in_ms` returns the ms to wait, or None to wait
-        until the followed partitions or the limit change. It is called again after any such
-        change."""
+        """Wait until `due_in_ms` returns 0. `due_in_ms`: returns the ms to wait, or None to wait
+        for an event. It is called again at the end of that time, and when the partitions to fetch
+        or the rate limit change."""
         while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
             await set_within(self._changed, None if wait_ms is None else wait_ms / 1000)
@@ -304,9 +305,9 @@ class Fetcher:
         return question.followed.hosted.place if question and reply.records else None
 
     def _within_syncs(self, replies: Iterable[PartitionReply]) -> list[PartitionReply]:
-        """Return the replies without those to more than NEW_AT_ONCE newly made logs, since the
-        first append to a new log waits for two syncs. The records of dropped replies are fetched
-        again later."""
+        """Return the replies for logs that are durable, and for the first NEW_AT_ONCE newly made
+        logs; the first append to a new log waits for two syncs. Partitions of the replies left out
+        are fetched again after their backoff time."""
         taken, new_logs, left = [], self._manager.store.new_logs, NEW_AT_ONCE
         for reply in replies:
             place = self._place(reply)

@@ -96,7 +96,7 @@ class FollowerSession:
         self._lost: list[Question] = []
 
     def __len__(self) -> int:
-        """Return the number of followed partitions, including those that wait in line."""
+        """Return the number of partitions to fetch, including those that wait in line."""
         return len(self._followed) + len(self._line)
 
     # --- what is followed -----------------------------------------------------------------------
@@ -132,8 +132,8 @@ class FollowerSession:
         return self._at_once is not None and len(self._followed) >= self._at_once
 
     def _let_in(self) -> bool:
-        """Move partitions from the line to the fetched ones while there is room. Return True if any
-        was moved."""
+        """Move partitions from the line, the first one first, to the fetched ones while fewer than
+        `at_once` are fetched. Return True if any was moved."""
         come = False
         while self._line and not self._full:
             key = next(iter(self._line))
@@ -145,8 +145,8 @@ class FollowerSession:
         return come
 
     def _forget(self, key: Key) -> None:
-        """Have the next request remove the partition from the leader's session, if the session has
-        it."""
+        """Have the next request remove the partition from the leader's fetch session. Do nothing if
+        that session does not have it."""
         if self.asked.pop(key, None) is not None:
             self._forgotten[key] = None
 

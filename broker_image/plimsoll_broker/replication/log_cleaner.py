@@ -100,8 +100,8 @@ class LogCleaner:
                 logger.error("a disk error interrupted log cleaning, trying again later: %s", error)
 
     async def run(self) -> None:
-        """Clean up to ROUNDS_AT_ONCE logs, the most urgent first. Stop early if none is due or a
-        round fails."""
+        """Clean up to ROUNDS_AT_ONCE logs, the most urgent first, then end the cleaning process.
+        Stop early if no log is due or a round does not complete. Raise StorageError."""
         try:
             for _ in range(ROUNDS_AT_ONCE):
                 due = await self._dirtiest()
@@ -134,9 +134,9 @@ class LogCleaner:
         return best
 
     def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
-        """Return the plan for one log: the part to clean. `flushed_end`: only records below this
-        offset are cleaned. Return None if the log is not due, not compacted, offline, damaged or no
-        longer hosted."""
+        """Return the plan for one log: the offsets of the part to clean. `flushed_end`: only
+        records below this offset are cleaned. Return None if the log is not due, not compacted,
+        offline, damaged or no longer hosted."""
         log, manager = hosted.log, self._manager
         if not log.config.compact or len(log.segments) < 2 or log in self._uncleanable:
             return None

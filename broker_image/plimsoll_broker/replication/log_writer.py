@@ -199,9 +199,10 @@ class LogWriter:
             log.advance_log_start(min(offset, log.log_end_offset))
 
     def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
-        """Handle records that cannot be read at `offset`. If the ISR has other members, take the
-        replica offline, and if the records are corrupt, have the next start truncate the log there.
-        The only member of the ISR stays online and serves the other records."""
+        """Handle an error on reading records at `offset`. If the ISR has other members, take the
+        replica offline, and if the records are corrupt, have the next start truncate the log at
+        `offset`. The only member of the ISR stays online and serves the other records. The error is
+        logged in any case."""
         logger.error(
             "%r: records at offset %d of the log cannot be read: %s", hosted, offset, error
         )

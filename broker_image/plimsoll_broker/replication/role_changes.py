@@ -272,8 +272,9 @@ class Roles:
                 yield FILES
 
     def _roles(self, image: ClusterImage) -> Iterator[int]:
-        """Apply the state of each partition that the image assigns here, those led here first.
-        Yield the cost of each step."""
+        """Apply the state of each partition that the image assigns here and that has changed, those
+        led here first; make a few new logs, and queue further ones to be opened later. Yield the
+        cost of each step, in look-ups."""
         owner = self._owner
         leading: list[PartitionKey] = []
         following: list[PartitionKey] = []

@@ -62,8 +62,8 @@ class OpenFiles:
     __slots__ = ("_holders", "closed_for_others", "files_max")
 
     def __init__(self, descriptors_max: int) -> None:
-        """Take half of `descriptors_max`, the number of descriptors that the process may have, as
-        the limit."""
+        """Limit the open files to half of `descriptors_max`, the number of descriptors that the
+        process may have, but at least FILES_MIN."""
         self.files_max = max(descriptors_max // 2, FILES_MIN)
         self.closed_for_others = 0
         """The number of files that were closed because others were needed; a metric."""
@@ -83,14 +83,14 @@ class OpenFiles:
         return file
 
     def let_some_go(self) -> bool:
-        """Close an eighth of the files, since the process has no descriptor left. Return False if
-        none is open."""
+        """Close an eighth of the counted files, at least one, because the process has no descriptor
+        left. Return False if none is open."""
         many = max(len(self._holders) // 8, 1)
         gone = [self._let_one_go() for _ in range(many)]
         return any(gone)
 
     def closed(self, holder: Holder) -> None:
-        """Note that the holder has closed its file itself."""
+        """Stop counting the file of this holder, which has closed the file itself."""
         self._holders.pop(ref(holder), None)
 
     def _gone(self, reference: ref[Holder]) -> None:

@@ -321,9 +321,9 @@ class Log:
         return self.reader.read(offset, max_bytes, limit)
 
     def read_stored(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
-        """Return what `read` does, from the files alone and as they are there: CRCs, gaps and
-        leader epochs are the reader's to judge. Raise StorageError (CORRUPT) if there is no whole
-        batch at `offset`."""
+        """Return whole batches as `read` does, but from the files alone and as they are there: the
+        caller must check CRCs, gaps and leader epochs. Raise StorageError (CORRUPT) if there is no
+        whole batch at `offset`."""
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
             return b""
@@ -401,8 +401,8 @@ class Log:
         self.beginning_lost = self.superseding_lost = False
 
     def begin_settle(self) -> Settling | None:
-        """Return the files to sync after a truncation, or None if nothing needs a sync. If the
-        caller does not sync them, the next append does."""
+        """Return the files and the directory to sync after a truncation, or None if there was none
+        since the last sync. If the caller does not sync them, the next append does."""
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:
@@ -517,8 +517,8 @@ class Log:
             flush.snapshot.keep()
 
     def flush(self, *, checkpoint: bool = False) -> None:
-        """Sync everything appended so far. Raise StorageError and take the log offline if that
-        fails."""
+        """Sync everything appended so far, and raise the recovery point. If that fails, take the
+        log offline and raise StorageError. `checkpoint`: see `begin_flush`."""
         flush = self.begin_flush(checkpoint=checkpoint)
         try:
             flush.sync()
@@ -528,8 +528,9 @@ class Log:
         self.flushed(flush)
 
     def close(self, clean: bool) -> None:
-        """Close the files. `clean`: first sync everything and take a producer snapshot; raise
-        StorageError if that fails. Otherwise write nothing, and the next start recovers the log."""
+        """Close the files. `clean`: True to sync everything first and save a producer snapshot;
+        raise StorageError if that fails or the log is offline. Otherwise write nothing, and the
+        next start recovers the log."""
         self.reader.forget()
         if self.fault is not None and clean:
             raise self.fault

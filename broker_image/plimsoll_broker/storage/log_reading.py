@@ -52,7 +52,7 @@ class Kept:
 
 class RecentMemory:
     """The memory budget for the newest batches of all logs of a broker. Beyond `limit` bytes the
-    batch that was kept first is dropped."""
+    batches that were cached first are dropped, of any log. `used`: the bytes counted."""
 
     __slots__ = ("_kept", "limit", "used")
 

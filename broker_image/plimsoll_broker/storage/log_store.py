@@ -151,7 +151,8 @@ class NewLogs:
         return bool(self._new)
 
     def among(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Return those of these partitions with a log that is to be made durable."""
+        """Return those of these partitions, in order, with a log that was made here and is not
+        durable yet."""
         return [at for at in partitions if at in self._new] if self._new else []
 
     def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:

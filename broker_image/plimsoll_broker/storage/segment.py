@@ -309,7 +309,8 @@ class Segment:
     def find_stored(self, offset: int, position: int | None) -> int | None:
         """Return the position of the batch that holds `offset`, or of a later one, whatever is
         before it in the file. `position`: where to look first, None if unknown. Return None if it
-        is not in this segment. Raise BatchError if it cannot be told."""
+        is not in this segment. Raise BatchError if that cannot be determined, or not within
+        STORED_SCAN_BYTES."""
         if position is not None and (self._ends_at(position) or -1) >= offset:
             return position
         start = self.position_for(offset)

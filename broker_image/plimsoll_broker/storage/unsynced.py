@@ -70,8 +70,8 @@ class Unsynced:
         self._flushed = None
 
     def due(self, *files: DiskFile) -> None:
-        """Note files that a truncation has changed: they and the directory must be synced before
-        the next append."""
+        """Record files that a truncation has changed, and a change of names: these files and the
+        directory must be synced before the next append."""
         self.unsettled = (*(self.unsettled or ()), *files)
         self.renamed()
 
@@ -97,12 +97,12 @@ class Unsynced:
         return self.unsettled is None
 
     def renamed(self) -> None:
-        """Note that a file was made, renamed or removed: the next flush syncs the directory,
-        too."""
+        """Count a file that was made, renamed or removed, so that the next flush also syncs the
+        directory."""
         self.renames += 1
 
     def made(self, segment: Segment) -> None:
-        """Note a new segment: its name is not on the disk yet."""
+        """Record that a segment was made and that its name is not on the disk yet."""
         self.renamed()
         self._made[segment] = self.renames
 

@@ -82,12 +82,11 @@ class GroupRequest(NamedTuple):
 class GroupApi:
     """The description of one group API.
 
-    `asks` yields the operations of a request; an operation is passed to its coordinator when the
-    caller takes it. `tells` returns the response's values from the answers, which are in the order
-    of the operations; it may run in a thread. `right`: the right that a client needs for each named
-    group. `topics` returns the topics that a request names, and `topic_right` is the right that a
-    client needs for each of them.
-    """
+    `asks` yields the operations of a request; each operation is passed to its coordinator before
+    the iterator is advanced to the next one. `tells` returns the response's values from the
+    answers, which are in the order of the operations; it may run in a thread. `right`: the right
+    that a client needs for each named group. `topics` returns the topics that a request names, and
+    `topic_right` is the right that a client needs for each of them."""
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
     tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
@@ -164,8 +163,9 @@ class GroupHandler:
         return self._answered(request, asked)
 
     def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
-        """Yield the questions of a request. The operation of a question is passed to its
-        coordinator when the caller takes the question."""
+        """Yield the questions of a request, in order. Each operation is passed to its coordinator
+        when the iterator is advanced to its question, or refused if the client has no right to its
+        group."""
         return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
 
     def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
@@ -258,7 +258,8 @@ def _rows(answer: object) -> int:
 
 
 def _is_short(answers: list[object]) -> bool:
-    """Return True if these answers take little memory and time to encode."""
+    """Return True if a reply with these answers has at most ROWS_AT_ONCE rows and is small enough
+    to be encoded on the event loop, without memory taken for it first."""
     if sum(map(_rows, answers)) > ROWS_AT_ONCE:
         return False
     return sum(size for answer in answers for size in _sizes(answer)) <= TOLD_AT_ONCE + (

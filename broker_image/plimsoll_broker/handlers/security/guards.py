@@ -299,8 +299,9 @@ def _may_know_it_is_not(rights: Rights, name: str) -> bool:
 
 
 def describe_topic_partitions(asking: Asking) -> Guarded:
-    """If all topics are requested, show those that the client may describe. If topics are named,
-    refuse those that it may not describe."""
+    """If all topics are requested, remove those that the client may not describe. If topics are
+    named, those that it may not describe get an error. Set the authorized operations of each topic
+    in the reply."""
     return asking.change(_described(asking), partial(tell_topics, asking))
 
 

@@ -204,8 +204,10 @@ class Round:
     def _note_chunk(
         self, chunk: Chunk, found: list[BatchHeader], marks: ChunkMarks | None, end: int
     ) -> SegmentRange | None:
-        """Note the keys of the chunk's dirty batches before `end`, the last batch first. Return the
-        batch with keys that do not fit in memory, or None if all fit."""
+        """Remember the keys of the chunk's batches from `first_dirty` to before offset `end`, the
+        last batch first, and mark their live records. Return the offsets of the first batch met
+        with keys that do not fit in memory, or None if all fit. `found`: the headers of the chunk's
+        batches. `marks`: None if not even the marks fit."""
         number, at = sum(header.count for header in found), len(chunk.data)
         for header in reversed(found):
             number, at = number - header.count, at - header.length
@@ -276,7 +278,8 @@ class Round:
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
     def _write(self, out: _Output, bases: Sequence[int], counts: _Counts) -> None:
-        """Write those batches of the group that stay to the cleaned segment."""
+        """Write to the cleaned segment what stays of each batch in the group, in order, and count
+        the batches."""
         before: _MarkedBatch | None = None
         for base in bases:
             for batch in self._batches(base):
