@@ -70,7 +70,7 @@ class Audit:
         self._progress()
         topics = ExistingTopics(self._settings.bootstrap, self._login)
         names = self._names(topics)
-        partitions = topics.partitions(names, leaders_only=not self._reads_copies)
+        partitions, missing = topics.partitions(names, leaders_only=not self._reads_copies)
         compacted = self._compacted(topics, names)
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
         spark = session.build(name=self._settings.name, cores=cores, work=self._work)
@@ -82,6 +82,7 @@ class Audit:
             return self._publish_verdict(verdict, AuditFindings())
         finally:
             spark.stop()
+        findings = msgspec.structs.replace(findings, missing=missing)
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
     def publish_broken(self, reason: str, message: str) -> None:

@@ -29,24 +29,27 @@ _KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results of an audit. `audited`: the amounts that were read; `counts`: number of all
     findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
-    on it could not be read; `unknown`: topics with an unreadable configuration."""
+    on it could not be read; `missing`: the partitions that no replica was read of, with the cause,
+    as text; `unknown`: topics with an unreadable configuration."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
     examples: tuple[Example, ...] = ()
     unread: tuple[tuple[int, str], ...] = ()
+    missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
-    Inconclusive if a replica could not be read; else Passed."""
+    Inconclusive if a replica could not be read, or there was none; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"
             return Verdict(verdict="Violated", reason=reason, message=message)
-    if findings.unread:
-        told = [f"broker {broker}: {why}" for broker, why in findings.unread[:UNREAD_TOLD]]
+    if findings.unread or findings.missing or not findings.audited.partitions:
+        causes = [*findings.missing, *(f"broker {one}: {why}" for one, why in findings.unread)]
+        told = causes[:UNREAD_TOLD] or ["there is no partition to read"]
         message = f"not every replica was read ({'; '.join(told)}); {_what(findings)}"
         return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
     message = f"{', '.join(checks)} held over {_what(findings)}"

@@ -138,7 +138,7 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         `startingTimestamp` (ms since 1970) overrides `startingOffsets`. Raises `WrongOption`,
         KafkaException."""
         topics = ExistingTopics(self._options.bootstrap, self._options.login)
-        found = topics.partitions(self._options.topics(topics))
+        found = topics.partitions(self._options.topics(topics)).partitions
         starts = self._bounds("startingoffsets", "earliest")
         if since := self._options.get("startingtimestamp"):
             starts = topics.offsets_at(found, int(since))

@@ -10,10 +10,12 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     OffsetSpec,
     PartitionMetadata,
@@ -45,6 +47,14 @@ class AuditedPartition:
     away: tuple[int, ...]
 
 
+class Found(NamedTuple):
+    """The partitions that have a leader, and, as text, each of the others with the cause; a topic
+    that the cluster does not show stands there as a whole."""
+
+    partitions: list[AuditedPartition]
+    missing: tuple[str, ...]
+
+
 class ExistingTopics:
     """A client that reads metadata."""
 
@@ -62,25 +72,39 @@ class ExistingTopics:
             sorted(one for one in topics if wanted.fullmatch(one) and not one.startswith(INTERNAL))
         )
 
-    def partitions(
-        self, topics: Iterable[str], *, leaders_only: bool = False
-    ) -> list[AuditedPartition]:
-        """Return all partitions of these topics that have a leader; a topic that the cluster does
-        not show is left out. `leaders_only`: True to leave out the replicas of followers. If
-        offsets cannot be read, retry for `AWAY_S` seconds; then KafkaException is raised."""
-        metadata = self._admin.list_topics(timeout=TIMEOUT_S)
+    def partitions(self, topics: Iterable[str], *, leaders_only: bool = False) -> Found:
+        """Return the partitions of these topics. `leaders_only`: True to leave out the replicas of
+        followers. A partition without a leader, a topic that the cluster does not show, and offsets
+        that cannot be read are asked for again for `AWAY_S` seconds; then the first two are told as
+        missing, and for offsets KafkaException is raised."""
+        names = tuple(topics)
+        metadata, missing = self._settled(names)
         addresses = {one.id: (one.host, one.port) for one in metadata.brokers.values()}
         found = [
             (topic, one)
-            for topic in topics
+            for topic in names
             if topic in metadata.topics
             for one in _led(metadata.topics[topic])
         ]
         logs = self._logs([(topic, one.id) for topic, one in found])
-        return [
+        audited = [
             _audited(topic, one, logs[topic, one.id], addresses, leaders_only=leaders_only)
             for topic, one in found
         ]
+        return Found(audited, missing)
+
+    def _settled(self, topics: Sequence[str]) -> tuple[ClusterMetadata, tuple[str, ...]]:
+        """Return metadata in which all partitions have leaders, or the last after `AWAY_S` seconds,
+        and what is missing in it."""
+        until_s = time.monotonic() + AWAY_S
+        while True:
+            metadata = self._admin.list_topics(timeout=TIMEOUT_S)
+            missing = tuple(
+                one for topic in topics for one in _missing(topic, metadata.topics.get(topic))
+            )
+            if not missing or time.monotonic() >= until_s:
+                return metadata, missing
+            self._admin.poll(RETRY_S)
 
     def compacted(self, topics: Sequence[str]) -> dict[str, bool | None]:
         """Return, by topic, True if it is compacted, False if not, None if its configuration cannot
@@ -144,6 +168,18 @@ class ExistingTopics:
 
 def _led(topic: TopicMetadata) -> list[PartitionMetadata]:
     return [one for _, one in sorted(topic.partitions.items()) if one.leader >= 0]
+
+
+def _missing(topic: str, shown: TopicMetadata | None) -> Iterable[str]:
+    if shown is None:
+        yield f"{topic}: the cluster does not show it"
+    elif shown.error is not None or not shown.partitions:
+        cause = "no partitions" if shown.error is None else shown.error.str()
+        yield f"{topic}: the cluster's metadata say: {cause}"
+    else:
+        for _, one in sorted(shown.partitions.items()):
+            if one.leader < 0:
+                yield f"{topic}-{one.id}: it has no leader"
 
 
 def _audited(

@@ -64,11 +64,13 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges of offsets to audit: several of a partition, but the whole log of a
         compacted one, or of one with an unreadable configuration. Raises `WrongOption`,
-        KafkaException."""
+        KafkaException, and RuntimeError if a partition has no leader."""
         topics = ExistingTopics(self._options.bootstrap, self._options.login)
         names = self._options.topics(topics)
         sparse = {name for name, known in topics.compacted(names).items() if known is not False}
-        found = topics.partitions(names)
+        found, missing = topics.partitions(names)
+        if missing:
+            raise RuntimeError(f"not every partition can be read: {'; '.join(missing)}")
         items = audit_items([one for one in found if one.topic not in sparse], set(), TASKS)
         whole = [whole_partition(one) for one in found if one.topic in sparse]
         first = [replace(one, record_by_record=False) for one in whole]

@@ -1,0 +1,81 @@
+"""An audit counts each partition that it was asked for and cannot read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from plimsoll_spark.audit_settings import AUDIT_CHECKS
+from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
+from plimsoll_spark.existing_topics import ExistingTopics
+from plimsoll_spark.topics import OffsetRange
+from plimsoll_spark.values import Audited
+
+
+class Shown:
+    """Takes the place of librdkafka's client: shows one partition for each leader."""
+
+    def __init__(self, *leaders: list[int], error: object = None) -> None:
+        self._shown = list(leaders)
+        self._error = error
+        self.polls = 0
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        leaders = self._shown.pop(0) if len(self._shown) > 1 else self._shown[0]
+        partitions = {
+            number: SimpleNamespace(id=number, leader=leader, replicas=[0, 1], isrs=[0, 1])
+            for number, leader in enumerate(leaders)
+        }
+        topic = SimpleNamespace(partitions=partitions, error=self._error)
+        brokers = {one: SimpleNamespace(id=one, host="h", port=1) for one in (0, 1)}
+        return SimpleNamespace(topics={"orders": topic}, brokers=brokers)
+
+    def poll(self, timeout: float) -> None:
+        self.polls += 1
+
+
+def topics(monkeypatch: pytest.MonkeyPatch, shown: Shown, *, away_s: float = 0.0) -> ExistingTopics:
+    monkeypatch.setattr("plimsoll_spark.existing_topics.AWAY_S", away_s)
+    made = ExistingTopics("h:1", {})
+    empty = OffsetRange(log_start_offset=0, log_end_offset=0)
+    monkeypatch.setattr(made, "_admin", shown)
+    monkeypatch.setattr(made, "_logs", lambda places: dict.fromkeys(places, empty))
+    return made
+
+
+def test_partition_without_leader_is_told(monkeypatch) -> None:
+    found, missing = topics(monkeypatch, Shown([0, -1])).partitions(["orders"])
+    assert [one.partition for one in found] == [0]
+    assert missing == ("orders-1: it has no leader",)
+
+
+def test_partition_in_election_is_waited_for(monkeypatch) -> None:
+    shown = Shown([0, -1], [0, 1])
+    found, missing = topics(monkeypatch, shown, away_s=60.0).partitions(["orders"])
+    assert [one.partition for one in found] == [0, 1]
+    assert (missing, shown.polls) == ((), 1)
+
+
+def test_topic_that_is_absent_is_told(monkeypatch) -> None:
+    found, missing = topics(monkeypatch, Shown([0])).partitions(["gone", "orders"])
+    assert [one.topic for one in found] == ["orders"]
+    assert missing == ("gone: the cluster does not show it",)
+
+
+def test_topic_with_metadata_error_is_told(monkeypatch) -> None:
+    error = SimpleNamespace(str=lambda: "it is broken")
+    _, missing = topics(monkeypatch, Shown([], error=error)).partitions(["orders"])
+    assert missing == ("orders: the cluster's metadata say: it is broken",)
+
+
+def test_audit_without_a_partition_is_inconclusive() -> None:
+    verdict = judge_audit(AUDIT_CHECKS, AuditFindings())
+    assert (verdict.verdict, verdict.reason.value) == ("Inconclusive", "ReplicasNotRead")
+
+
+def test_audit_with_missing_partition_names_it() -> None:
+    findings = AuditFindings(audited=Audited(partitions=1), missing=("orders-1: it has no leader",))
+    verdict = judge_audit(AUDIT_CHECKS, findings)
+    assert verdict.verdict == "Inconclusive"
+    assert "orders-1: it has no leader" in verdict.message
