@@ -49,13 +49,22 @@ TOPIC = {
         "minInSyncReplicas": 2,
     },
 }
-VERIFICATION = {
+VERIFICATION: dict[str, Any] = {
     "apiVersion": "plimsoll.dev/v1alpha1",
     "kind": "Verification",
     "metadata": {"name": "proof"},
     "spec": {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 1}},
 }
 """One that cannot run, where no Spark is."""
+SCHEDULE = {
+    "apiVersion": "plimsoll.dev/v1alpha1",
+    "kind": "VerificationSchedule",
+    "metadata": {"name": "yearly"},
+    "spec": {
+        "schedule": "0 0 1 1 *",
+        "template": {**VERIFICATION["spec"], "allowExisting": True},
+    },
+}
 TROUBLE = {
     "plimsoll_stalled",
     "plimsoll_verification_violated",
@@ -110,7 +119,8 @@ def _address(url: str) -> str:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     (folder / "cluster.yaml").write_text(log_cluster(movement=MOVEMENT, config=TOPIC_SERIES))
-    (folder / "topics.yaml").write_text(f"{json.dumps(TOPIC)}\n---\n{json.dumps(VERIFICATION)}")
+    objects = (TOPIC, VERIFICATION, SCHEDULE)
+    (folder / "topics.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     files = [folder / "cluster.yaml", folder / "topics.yaml"]
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("PLIMSOLL_SPARK_JARS", str(folder / "no-jars"))
