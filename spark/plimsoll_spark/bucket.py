@@ -9,11 +9,12 @@ connection; no message contains them.
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ from plimsoll_spark.settings import S3
 
 CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, ATTEMPTS = 5.0, 20.0, 4
 PIECE_BYTES = 4 * 1024 * 1024
+FILES_MAX = 100_000
+"""The most objects of a run that are downloaded."""
+DOWNLOAD_BYTES_MAX = 8 * 2**30
+"""Bound on the bytes of a run that are downloaded: the size of the driver's temporary directory."""
 EVERY_S = 1.0
 SLOWLY_EVERY_S = 30.0
 SLOWLY = "spark-events"
@@ -43,6 +48,11 @@ log = logging.getLogger(__name__)
 
 class Unreachable(Exception):
     """The bucket refused a request, or did not answer any of `ATTEMPTS` attempts."""
+
+
+class Unsafe(Exception):
+    """The bucket lists an object that no run stores: its key leads out of the run's directory, or
+    the run has too many objects or bytes. Its text is a sentence without an end."""
 
 
 class Bucket:
@@ -71,8 +81,9 @@ class Bucket:
 
     def download(self, run: str, directory: Path) -> bool:
         """Copy all objects of a run to files below `directory`, replacing files of the same names.
-        Return False if the run has no object. Raises `Unreachable`, and OSError if a file cannot be
-        written or the copying of an object breaks off."""
+        Return False if the run has no object. Raises `Unreachable`; `Unsafe`, before a file is
+        written if the list shows it; and OSError if a file cannot be written or the copying of an
+        object breaks off."""
         root = self._path(run)
         try:
             connected = self._connected()
@@ -82,13 +93,19 @@ class Bucket:
         except (OSError, pa.ArrowException) as error:
             raise self._unreachable(error) from None
         objects = [one for one in found if one.type == FileType.File]
-        for one in objects:
-            path = directory.joinpath(*Path(one.path).relative_to(root).parts)
+        if len(objects) > FILES_MAX:
+            raise Unsafe(f"it lists {len(objects)} objects, more than {FILES_MAX}")
+        paths = [(one.path, _place(directory, root, one.path)) for one in objects]
+        left = DOWNLOAD_BYTES_MAX
+        for key, path in paths:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.touch(mode=0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             try:
-                with connected.open_input_stream(one.path) as stream, path.open("wb") as file:
-                    shutil.copyfileobj(stream, file, PIECE_BYTES)
+                with (
+                    connected.open_input_stream(key) as stream,
+                    os.fdopen(os.open(path, flags, 0o600), "wb") as file,
+                ):
+                    left -= _copy(stream, file, left)
             except pa.ArrowException as error:
                 raise self._unreachable(error) from None
         return bool(objects)
@@ -229,3 +246,25 @@ def _state(path: Path) -> tuple[int, int]:
     except FileNotFoundError:  # Spark renames its event log
         return 0, 0
     return found.st_size, found.st_mtime_ns
+
+
+def _place(directory: Path, root: str, key: str) -> Path:
+    """Return the path below `directory` for the object `key` of the run with the key `root`. Raises
+    `Unsafe` if the key, or a symbolic link, leads elsewhere: the server may be hostile."""
+    parts = key.removeprefix(f"{root}/").split("/")
+    path = directory.joinpath(*parts)
+    below = key.startswith(f"{root}/") and not {"", ".", ".."} & set(parts) and "\0" not in key
+    if not below or not path.parent.resolve().is_relative_to(directory.resolve()):
+        raise Unsafe(f"it lists the object {key[:200]!r}, which is not in the run's directory")
+    return path
+
+
+def _copy(stream: pa.NativeFile, file: BinaryIO, most: int) -> int:
+    """Copy a stream to a file and return its number of bytes. Raises `Unsafe` after `most`."""
+    copied = 0
+    while piece := stream.read(PIECE_BYTES):
+        copied += len(piece)
+        if copied > most:
+            raise Unsafe(f"the run has more than {DOWNLOAD_BYTES_MAX} bytes")
+        file.write(piece)
+    return copied

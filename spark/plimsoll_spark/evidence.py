@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_spark.bucket import Bucket, Unreachable, Uploads
+from plimsoll_spark.bucket import Bucket, Unreachable, Unsafe, Uploads
 from plimsoll_spark.settings import Evidence as Requested
 from plimsoll_spark.settings import Produce, Refusal, Refused, Settings
 from plimsoll_spark.topics import OffsetRange, Ranges
@@ -176,7 +176,7 @@ class Evidence:
                 return None
             path = self.directory / RUN_FILE
             return msgspec.json.decode(path.read_bytes(), type=KeptRun) if path.exists() else None
-        except (OSError, Unreachable, msgspec.DecodeError) as error:
+        except (OSError, Unreachable, Unsafe, msgspec.DecodeError) as error:
             raise self._unusable(error) from error
 
     def _write(self, name: str, content: bytes) -> None:
