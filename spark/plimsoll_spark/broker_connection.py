@@ -27,6 +27,9 @@ debugging consumer)."""
 REPLY_BYTES_MAX = 128 * 2**20
 WAIT_MS = 500
 SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000
+"""Bounds on the iterations of SCRAM. With fewer (RFC 7677), the proof would give a false broker a
+password that is easy to guess; more would keep the processor busy for as long as it likes."""
 
 
 class ConnectionLost(Exception):
@@ -208,8 +211,8 @@ class Scram:
 
     def proof(self, challenge: bytes) -> bytes:
         """Return the client's final message for `challenge`, the broker's first one, and keep the
-        signature that `is_server` expects. Raises `LoginRefused` if the challenge is malformed or
-        has another nonce."""
+        signature that `is_server` expects. Raises `LoginRefused` if the challenge is malformed, has
+        another nonce, or states iterations below `ROUNDS_MIN` or above `ROUNDS_MAX`."""
         try:
             fields = dict(part.split(b"=", 1) for part in challenge.split(b","))
             nonce, salt = fields[b"r"], base64.b64decode(fields[b"s"])
@@ -218,6 +221,11 @@ class Scram:
             raise LoginRefused("the broker sent no SCRAM challenge") from error
         if not nonce.startswith(self._nonce):
             raise LoginRefused("the broker answered with another nonce")
+        if not ROUNDS_MIN <= rounds <= ROUNDS_MAX:
+            raise LoginRefused(
+                f"the broker asks for {rounds} iterations of SCRAM; {ROUNDS_MIN} to {ROUNDS_MAX}"
+                " are accepted"
+            )
         salted = hashlib.pbkdf2_hmac(self._algorithm, self._password, salt, rounds)
         key = self._keyed(salted, b"Client Key")
         final = b"c=biws,r=" + nonce
