@@ -43,12 +43,14 @@ class LoginRefused(Exception):
 
 class Fetched(NamedTuple):
     """The answer to a fetch of one partition. `code`: Kafka's error code, 0 for none; offsets are
-    -1 if unknown; `records`: the bytes of the batches, empty if the answer has none."""
+    -1 if unknown; `records`: the bytes of the batches, empty if the answer has none;
+    `is_held_back`: True if a quota left the whole answer empty, so it says nothing."""
 
     code: int
     high_watermark: int
     log_start_offset: int
     records: memoryview
+    is_held_back: bool = False
 
 
 class BrokerConnection:
@@ -110,7 +112,7 @@ class BrokerConnection:
         self._not_before_s = time.monotonic() + throttle_ms / 1000
         topics, at = _uvarint_at(reply, at + 10)
         if topics < 2:  # the whole request is refused, or a quota leaves the reply empty
-            return Fetched(code, -1, -1, reply[:0])
+            return Fetched(code, -1, -1, reply[:0], is_held_back=code == 0)
         length, at = _uvarint_at(reply, at)
         _, at = _uvarint_at(reply, at + length - 1)
         _, code, high, _, start = struct.unpack_from(">ihqqq", reply, at)

@@ -7,6 +7,7 @@ retention deletes meanwhile, waits for a replica that lags, and gives up when it
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Why(Enum):
     UNREACHABLE = "the broker cannot be reached"
     NOT_SERVED = "the broker serves no reads of its own replica"
     OFFLINE = "the replica is offline"
+    STARVED = "the broker sends none of the records that it says it has"
     SHORT = "the replica ends before records that the leader has committed"
     GONE = "the broker does not have the replica any more"
     DENIED = "the user may not read the topic"
@@ -227,10 +229,16 @@ class ReplicaReader:
     def _fetch(self, offset: int, max_bytes: int) -> Fetched | None:
         """Fetch from `offset` on, with retries, and return the answer: with records, or with none
         where the files hold no batch. Return None if the log now begins behind `offset`. Raises
-        `Stop` when no further try is allowed."""
+        `Stop` when no further try is allowed. While a quota holds the answers back, only the
+        reader's own time runs out."""
         began_s = time.time()
         while True:
             fetched, why = self._attempt(offset, max_bytes)
+            if why is Why.TIME:
+                # `ask` sleeps for the time that the quota demands.
+                began_s = math.inf
+            elif began_s == math.inf:
+                began_s = time.time()
             patience_s = self._settle_s if why is Why.SHORT else AWAY_S
             if why is None:
                 return fetched
@@ -250,10 +258,14 @@ class ReplicaReader:
             self._connections.drop(place)
             return None, Why.UNREACHABLE
         self._limit.spend(len(fetched.records))
+        if fetched.is_held_back:
+            return None, Why.TIME
         self._start = max(self._start, fetched.log_start_offset)
         if fetched.code == NONE:
-            at_end = not fetched.records and offset >= fetched.high_watermark
-            return fetched, Why.SHORT if at_end else None
+            if fetched.records:
+                return fetched, None
+            # A broker that lacks memory for an answer sends an empty one, too.
+            return None, Why.SHORT if offset >= fetched.high_watermark else Why.STARVED
         if fetched.code == CORRUPT:
             return fetched, None
         if fetched.code == OUT_OF_RANGE:

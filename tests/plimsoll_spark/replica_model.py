@@ -65,9 +65,18 @@ class Replica:
     high_watermark: int
     reachable: bool = True
     asked: list[int] = field(default_factory=list)
+    empty: int = 0
+    held_back: int = 0
+    """So many answers are empty, for want of memory or by a quota, before the others."""
 
     def fetch(self, offset: int, max_bytes: int) -> Fetched:
         self.asked.append(offset)
+        if self.held_back:
+            self.held_back -= 1
+            return Fetched(NONE, -1, -1, memoryview(b""), is_held_back=True)
+        if self.empty and offset < self.high_watermark:
+            self.empty -= 1
+            return self._said(NONE)
         if not self.start <= offset <= self.high_watermark:
             return self._said(OUT_OF_RANGE)
         if offset == self.high_watermark:
@@ -140,13 +149,20 @@ class ModelConnection:
 
 
 def audited(
-    monkeypatch, tmp_path, replicas: Iterable[Replica], *, in_sync=None, until_s=2**40, **item
+    monkeypatch,
+    tmp_path,
+    replicas: Iterable[Replica],
+    *,
+    in_sync=None,
+    until_s=2**40,
+    away_s=0.0,
+    **item,
 ) -> RangeAudit:
     """Audit all of partition 0; the first replica is the leader's."""
     held = list(replicas)
     monkeypatch.setattr(Connections, "to", lambda self, place: ModelConnection(held[place.broker]))
     monkeypatch.setattr("plimsoll_spark.audit_range.SETTLE_S", 0.0)
-    monkeypatch.setattr("plimsoll_spark.replica_reader.AWAY_S", 0.0)
+    monkeypatch.setattr("plimsoll_spark.replica_reader.AWAY_S", away_s)
     monkeypatch.setattr("plimsoll_spark.replica_reader.RETRY_S", 0.0)
     job = AuditJob(
         login={}, until_s=until_s, bytes_per_second=None, own_copies=True, results=tmp_path

@@ -158,6 +158,38 @@ def test_broker_away_is_told_as_unread(audit) -> None:
     assert found.findings == ()
 
 
+@pytest.mark.parametrize("in_sync", [{0, 1, 2}, {0, 1}])
+def test_quota_does_not_hide_damage(audit, in_sync) -> None:
+    held = three()
+    flip(held[2], 12, 64)
+    held[2].held_back = 5
+    assert told(audit(held, in_sync=in_sync)) == [("unreadable", 12, 14, (2,))]
+
+
+@pytest.mark.parametrize("in_sync", [{0, 1, 2}, {0, 1}])
+def test_quota_until_the_end_is_unread(audit, in_sync) -> None:
+    held = three()
+    held[2].held_back = 10**9
+    found = audit(held, in_sync=in_sync, until_s=0)
+    assert [(one.broker, one.why) for one in found.unread] == [(2, "the time was up")]
+    assert found.findings == ()
+
+
+def test_starved_broker_is_asked_again(audit) -> None:
+    held = three()
+    held[1].empty = 12
+    found = audit(held, away_s=60.0)
+    assert (found.findings, found.unread, found.is_equal) == ((), (), True)
+
+
+def test_broker_starved_for_good_is_unread(audit) -> None:
+    held = three()
+    held[1].empty = 10**9
+    found = audit(held)
+    assert [(one.broker, one.first) for one in found.unread] == [(1, 0)]
+    assert found.findings == ()
+
+
 def test_retention_is_told_from_loss(audit) -> None:
     """A replica removed its first segment; the others have not yet."""
     held = three()
