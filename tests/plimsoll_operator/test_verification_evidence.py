@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.plimsoll_operator.terms import Scene
 from tests.plimsoll_operator.test_verification_handler import KEY, READY, VERDICT, report, step
 
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.messages.brokers import BrokerFigures
+from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, VOLUME_CLAIMS
 
@@ -92,6 +94,31 @@ async def test_only_bucket_keys_of_the_secret_are_mounted() -> None:
     ]
     config = scene.kube.find(CONFIG_MAPS, "kafka", "check-config")["data"]["verification.json"]
     assert "secret" not in json.loads(config)["evidence"]["s3"]
+
+
+BAD_PORTS = ["https://h:99999", "https://h:0", "https://h:abc", "https://h:", "https://[::1"]
+
+
+@pytest.mark.parametrize("endpoint", [*BAD_PORTS, "https://", "https://a b", "ftp://h"])
+async def test_endpoint_that_is_no_url_is_invalid(endpoint: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="endpoint"):
+        msgspec.convert({"bucket": "proofs", "endpoint": endpoint, "secret": "s"}, S3)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://h:9000", "https://s3_x.store:65535", "https://[fd00::1]:1", "https://h"]
+)
+async def test_endpoint_with_host_and_port_is_valid(endpoint: str) -> None:
+    found = msgspec.convert({"bucket": "proofs", "endpoint": endpoint, "secret": "s"}, S3)
+    assert found.endpoint == endpoint
+
+
+async def test_endpoint_with_a_false_address_fails() -> None:
+    scene = a_scene({"s3": BUCKET["s3"] | {"endpoint": "https://[::1::]:9000"}})
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Failed", "InvalidSpec")
+    assert "spec.evidence.s3.endpoint https://[::1::]:9000 is not" in status.conditions[0].message
+    assert scene.made("jobs") == []
 
 
 async def test_driver_without_evidence_has_no_successor() -> None:

@@ -8,6 +8,8 @@ from msgspec import Meta
 
 from plimsoll_operator.api.meta import Api, ObjectName, described
 
+_HOST = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 RunName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[a-z0-9]([-a-z0-9.]*)$")]
 
 
@@ -20,8 +22,8 @@ class S3(Api, frozen=True, kw_only=True):
         described("Directory in the bucket; each run has one of its own in it."),
     ] = None
     endpoint: Annotated[
-        Annotated[str, Meta(max_length=253, pattern=r"^https?://[^/@?#]+$")] | None,
-        described("URL of the server; unset: Amazon's."),
+        Annotated[str, Meta(max_length=253, pattern=rf"^https?://{_HOST}(:{_PORT})?$")] | None,
+        described("URL of the server, without a path; unset: Amazon's."),
     ] = None
     region: Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9-]*$")] | None = None
     secret: Annotated[

@@ -182,11 +182,12 @@ def children(driver: SparkDriver) -> list[Manifest]:
 
 def policies(driver: SparkDriver) -> list[Manifest]:
     """Build the NetworkPolicies of the driver and of its executors."""
+    port = bucket_port(driver.verification.spec.evidence)
     policy = driver_policy(
         driver.metadata(f"{driver.name}-driver"),
         _selector(driver),
         *driver.verification.cluster_key,
-        DriverPorts(driver.kafka_port, driver.api_server_ports, _bucket_port(driver)),
+        DriverPorts(driver.kafka_port, driver.api_server_ports, port),
     )
     if not driver.executors:
         return [policy]
@@ -380,13 +381,13 @@ def arguments(mounts: Collection[str]) -> list[str]:
     ]
 
 
-def _bucket_port(driver: SparkDriver) -> int | None:
+def bucket_port(store: EvidenceStore | None) -> int | None:
     """Return the port of the S3 server to which the driver connects, or None if the evidence is not
-    kept in S3."""
-    evidence = driver.verification.spec.evidence
-    if evidence is None or evidence.s3 is None:
+    kept in S3. Raises ValueError if `s3.endpoint` is not a URL: the CRD's pattern accepts an IPv6
+    address that is none."""
+    if store is None or store.s3 is None:
         return None
-    url = urlsplit(evidence.s3.endpoint or "https:")
+    url = urlsplit(store.s3.endpoint or "https:")
     return url.port or (80 if url.scheme == "http" else 443)
 
 

@@ -1,15 +1,35 @@
-"""Decides if the place for the evidence of a Verification is there: its claim, or the Secret of its
-bucket. Called by `reconcile` before the driver starts; never reads what the Secret contains."""
+"""Decides if the place for the evidence of a Verification may be used and is there: its claim, or
+the Secret of its bucket. Called by `reconcile` before the driver starts; never reads what the
+Secret contains."""
 
 from __future__ import annotations
 
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.api.verification import Verification, VerificationStatus
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import SECRETS, VOLUME_CLAIMS
-from plimsoll_operator.manifests.verification import BUCKET_KEYS_NEEDED
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC
+from plimsoll_operator.manifests.verification import BUCKET_KEYS_NEEDED, bucket_port
+from plimsoll_operator.reconcile.verification.driver_report import final
+
+
+def never_evidence(verification: Verification) -> VerificationStatus | None:
+    """Return None if `spec.evidence` states a place, or is absent. Return a failed status if the
+    endpoint of its bucket is not a URL."""
+    store = verification.spec.evidence
+    try:
+        bucket_port(store)
+    except ValueError as error:
+        stated = None if store is None or store.s3 is None else store.s3.endpoint
+        text = f"spec.evidence.s3.endpoint {stated} is not a URL: {error}. No driver was started."
+        return VerificationStatus(
+            phase="Failed",
+            verdict="Inconclusive",
+            conditions=final("Failed", INVALID_SPEC, text),
+        )
+    return None
 
 
 async def waits_for_evidence(kube: KubeApi, verification: Verification) -> Condition | None:

@@ -60,7 +60,10 @@ from plimsoll_operator.reconcile.shared.client_bootstrap import (
 from plimsoll_operator.reconcile.verification import drill
 from plimsoll_operator.reconcile.verification.driver_death import cause, pods_of_job
 from plimsoll_operator.reconcile.verification.driver_report import final, reported
-from plimsoll_operator.reconcile.verification.evidence_place import waits_for_evidence
+from plimsoll_operator.reconcile.verification.evidence_place import (
+    never_evidence,
+    waits_for_evidence,
+)
 from plimsoll_operator.reconcile.verification.expiry import expire
 from plimsoll_operator.reconcile.verification.volume_room import why_no_room
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -214,6 +217,7 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         or cannot_tell(term, verification)
         or cannot_run(driver)
         or cannot_fit(term, verification)
+        or never_evidence(verification)
         or drill.refusal(term, verification)
     )
     if never is not None:
