@@ -190,8 +190,9 @@ async def progress(session: PluginSession, name: str) -> Findings:
     ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     waits, ended = ready.get("status") == "False", phase in OVER
     missing = ""
-    if waits and ready["reason"] == NO_TOPIC:
-        missing = await _nobody_declares(session, body["spec"]["topic"])
+    topic = body["spec"].get("topic")  # an audit names a pattern instead
+    if waits and ready["reason"] == NO_TOPIC and topic is not None:
+        missing = await _nobody_declares(session, topic)
     refused = bool(missing) or (waits and _is_refused(ready["reason"], body["spec"]))
     gone = await _delete(session, body) if refused and not ended else None
     over = ended or gone is not None

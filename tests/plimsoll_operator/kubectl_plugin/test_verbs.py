@@ -243,6 +243,17 @@ async def test_audit_shows_findings_with_brokers() -> None:
     assert "unreadable: its CRC is wrong" in said(found)
 
 
+async def test_audit_of_no_topic_shows_the_refusal() -> None:
+    session = scene()
+    name = await verbs_verify.begin(session, verbs_verify.Auditing(pattern="nosuch"))
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    held = READY | {"status": "False", "reason": "TopicNotFound", "message": "None matches nosuch."}
+    session.kube.put(VERIFICATIONS, {**made, "status": {"phase": "Failed", "conditions": [held]}})
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert "TopicNotFound: None matches nosuch." in said(found)
+
+
 async def test_resumed_verification_names_the_kept_run() -> None:
     session = scene()
     spec = {"clusterRef": {"name": "main"}, "topic": "t", "produce": {"records": 5}}
