@@ -520,6 +520,10 @@ def test_failure_taken_for_absence_is_found(answer: str) -> None:
     assert taken_for_absence(ast.parse(code.format("FileNotFoundError"))) == []
 
 
+def test_name_of_no_file_looks_like_an_option() -> None:
+    assert [path for path in tracked() if path.name.startswith("-")] == []
+
+
 def test_markdown_keeps_to_its_limit_of_words() -> None:
     """A new page replaces sentences of an old one."""
     words = sum(len(path.read_text().split()) for path in tracked("*.md"))

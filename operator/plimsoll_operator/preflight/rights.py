@@ -7,7 +7,7 @@ in the cluster; remove one that is no longer used.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,4 +186,8 @@ def _row(right: Right) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render())
+    parser = argparse.ArgumentParser(
+        description="Write the rules from which the chart makes roles."
+    )
+    parser.add_argument("file", type=Path, help="such as helm/plimsoll/files/rights.yaml")
+    parser.parse_args().file.write_text(render())

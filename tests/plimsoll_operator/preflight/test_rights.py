@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -117,6 +119,14 @@ def test_charts_file_is_made_from_the_list():
     assert len([*yaml.safe_load(render())["namespaced"], *yaml.safe_load(render())["cluster"]]) == (
         len(RIGHTS)
     )
+
+
+def test_command_takes_no_option_for_a_file(tmp_path: Path):
+    command = [sys.executable, "-m", "plimsoll_operator.preflight.rights"]
+    for option, code in (("--help", 0), ("--nosuch", 2)):
+        done = subprocess.run([*command, option], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_cluster_wide_grants_are_read_only():
