@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from plimsoll_spark.broker_connection import Standing
 from plimsoll_spark.checks import ProgressFile
 from plimsoll_spark.compacted_compare import (
     KEYED_AT_ONCE,
@@ -108,8 +109,13 @@ def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit
             pass_ = "records" if item.record_by_record else "batches"
             name = f"read-{item.topic}-{item.partition}-{item.first}-{pass_}.count"
             progress = ProgressFile(job.results / name)
-            work = _by_record if item.record_by_record else _by_batch
-            found = work(item, partial(_reader, job, connections, limit, item))
+            reader = partial(_reader, job, connections, limit, item)
+            standing = partial(connections.standing, item.replicas)
+            found = (
+                _by_record(item, reader)
+                if item.record_by_record
+                else _by_batch(item, reader, standing)
+            )
             progress.write(found.records)
             yield found
 
@@ -130,8 +136,10 @@ def _reader(
     )
 
 
-def _by_batch(item: AuditItem, reader: Reader) -> RangeAudit:
-    held = [_judged(item, reader(place).read(item.first, item.end)) for place in item.replicas]
+def _by_batch(
+    item: AuditItem, reader: Reader, standing: Callable[[], Standing | None]
+) -> RangeAudit:
+    held = [_held(item, place, reader, standing) for place in item.replicas]
     # Retention may have moved a log start while other replicas were read.
     compared = compare(item.partition, item.first, item.end, held, compacted=item.compacted)
     most = max((within(one, item.first, item.end) for one in held), key=len)
@@ -174,12 +182,29 @@ def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
     return _result(item, joined(findings), held)
 
 
-def _judged(item: AuditItem, held: Held) -> Held:
-    """Return `held`, in which `why` is cleared if the replica is outside the ISR and only ends
-    early."""
-    if held.why is Why.SHORT and held.broker not in item.in_sync:
+def _held(
+    item: AuditItem, place: Place, reader: Reader, standing: Callable[[], Standing | None]
+) -> Held:
+    """Read one replica. `why` is cleared if the replica is outside the ISR and only ends early. One
+    inside is read once more, and stands as too short only if it was in the ISR before and after,
+    under one leader epoch."""
+    held = reader(place).read(item.first, item.end)
+    if held.why is not Why.SHORT:
+        return held
+    if place.broker not in item.in_sync:
         held.why = None
+        return held
+    before = standing()
+    held = reader(place).read(item.first, item.end)
+    if held.why is Why.SHORT and not _stayed(place.broker, before, standing()):
+        held.why = Why.MOVED
     return held
+
+
+def _stayed(broker: int, before: Standing | None, after: Standing | None) -> bool:
+    if before is None or after is None or before.leader_epoch != after.leader_epoch:
+        return False
+    return broker in before.in_sync & after.in_sync
 
 
 def _result(

@@ -3,7 +3,7 @@ them, or from the broker's own replica.
 
 librdkafka has no call for either. Called by `replica_reader`; one request at a time. It takes the
 settings of librdkafka for TLS and SASL (PLAIN, SCRAM). It checks nothing that it receives but its
-form. Sources: Kafka's Fetch v12, SaslHandshake v1 and SaslAuthenticate v0; RFC 5802.
+form. Sources: Kafka's Fetch v12, Metadata v7, SaslHandshake v1 and SaslAuthenticate v0; RFC 5802.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 17, 36
+FETCH, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 3, 17, 36
 CLIENT_ID = b"plimsoll-audit"
 CONSUMER, OWN_COPY = -1, -2
 """The replica ids of a consumer, and of one that reads the asked broker's own replica (Kafka's
@@ -51,6 +51,13 @@ class Fetched(NamedTuple):
     log_start_offset: int
     records: memoryview
     is_held_back: bool = False
+
+
+class Standing(NamedTuple):
+    """What a broker's metadata say of a partition. `in_sync`: ids of the brokers in the ISR."""
+
+    leader_epoch: int
+    in_sync: frozenset[int]
 
 
 class BrokerConnection:
@@ -121,6 +128,18 @@ class BrokerConnection:
             at = _skip_tags(reply, at + 16)
         size, at = _uvarint_at(reply, at + 4)
         return Fetched(code, high, start, reply[at : at + max(0, size - 1)])
+
+    def standing(self, topic: str, partition: int) -> Standing | None:
+        """Return what the broker's metadata say of the partition, None if they do not show it.
+        Raises `ConnectionLost`."""
+        name = topic.encode()
+        body = struct.pack(">ih", 1, len(name)) + name + b"\0"
+        self._send(METADATA, 7, body, flexible=False)
+        reply = self._receive()
+        try:
+            return next((one for at, one in _standings(reply) if at == partition), None)
+        except (struct.error, IndexError) as error:
+            raise ConnectionLost(f"a reply cannot be read: {error}") from error
 
     # --- logging in -----------------------------------------------------------------------------
 
@@ -256,6 +275,38 @@ def _secured(plain: socket.socket, host: str, login: Mapping[str, str]) -> socke
         key, secret = login.get("ssl.key.location"), login.get("ssl.key.password")
         context.load_cert_chain(certificate, key, secret)
     return context.wrap_socket(plain, server_hostname=host)
+
+
+def _standings(reply: memoryview) -> Iterator[tuple[int, Standing]]:
+    """Yield number and standing of each partition in an answer about one topic."""
+    (brokers,) = struct.unpack_from(">i", reply, 8)
+    at = 12
+    for _ in range(brokers):
+        at = _skip_text(reply, at + 4)  # the id, the host
+        at = _skip_text(reply, at + 4)  # the port, the rack
+    at = _skip_text(reply, at) + 4  # the cluster's id, the controller's
+    topics, code = struct.unpack_from(">ih", reply, at)
+    if topics != 1 or code:
+        return
+    at = _skip_text(reply, at + 6) + 1  # the name; if it is internal
+    (partitions,) = struct.unpack_from(">i", reply, at)
+    at += 4
+    for _ in range(partitions):
+        _, partition, _, epoch = struct.unpack_from(">hiii", reply, at)
+        _, at = _ids_at(reply, at + 14)
+        in_sync, at = _ids_at(reply, at)
+        _, at = _ids_at(reply, at)
+        yield partition, Standing(epoch, frozenset(in_sync))
+
+
+def _skip_text(data: memoryview, at: int) -> int:
+    (length,) = struct.unpack_from(">h", data, at)
+    return at + 2 + max(0, int(length))
+
+
+def _ids_at(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    (count,) = struct.unpack_from(">i", data, at)
+    return struct.unpack_from(f">{count}i", data, at + 4), at + 4 + 4 * count
 
 
 def _uvarint(value: int) -> bytes:

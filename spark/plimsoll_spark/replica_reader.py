@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from plimsoll_spark.batches import Batch, Problem, Rows, rows, scan
-from plimsoll_spark.broker_connection import BrokerConnection, ConnectionLost, Fetched
+from plimsoll_spark.broker_connection import BrokerConnection, ConnectionLost, Fetched, Standing
 
 FETCH_BYTES = 2**20
 TIMEOUT_S = 30.0
@@ -37,6 +37,7 @@ class Why(Enum):
     OFFLINE = "the replica is offline"
     STARVED = "the broker sends none of the records that it says it has"
     SHORT = "the replica ends before records that the leader has committed"
+    MOVED = "the replica left the ISR, or the leader changed, while it was read"
     GONE = "the broker does not have the replica any more"
     DENIED = "the user may not read the topic"
     TIME = "the time was up"
@@ -109,6 +110,24 @@ class Connections:
         if address not in self._open:
             self._open[address] = BrokerConnection(*address, self._login, TIMEOUT_S)
         return self._open[address]
+
+    def standing(self, places: Sequence[Place]) -> Standing | None:
+        """Return the standing of a partition by the metadata of all brokers with a replica that can
+        be reached: the newest leader epoch, and the brokers that all of them count in the ISR.
+        Return None if none shows the partition. `places`: the partition's. Raises
+        `LoginRefused`."""
+        told: list[Standing] = []
+        for place in places:
+            try:
+                one = self.to(place).standing(place.topic, place.partition)
+            except ConnectionLost:
+                self.drop(place)
+                continue
+            told += [] if one is None else [one]
+        if not told:
+            return None
+        in_sync = frozenset.intersection(*(one.in_sync for one in told))
+        return Standing(max(one.leader_epoch for one in told), in_sync)
 
     def drop(self, place: Place) -> None:
         """Close the connection to the replica's broker, if there is one."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
 from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some
 from plimsoll_spark.batches import HEADER_BYTES
-from plimsoll_spark.broker_connection import ConnectionLost, Fetched
+from plimsoll_spark.broker_connection import ConnectionLost, Fetched, Standing
 from plimsoll_spark.replica_reader import CORRUPT, NONE, OUT_OF_RANGE, Connections, Place
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -130,8 +130,12 @@ def replica(batches: Sequence[bytes], *, start: int = 0) -> Replica:
 class ModelConnection:
     """Takes the place of a `BrokerConnection`."""
 
-    def __init__(self, held: Replica) -> None:
+    def __init__(self, held: Replica, standing: Callable[[], Standing | None]) -> None:
         self._held = held
+        self._standing = standing
+
+    def standing(self, topic: str, partition: int) -> Standing | None:
+        return self._standing()
 
     def ask(
         self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
@@ -156,11 +160,17 @@ def audited(
     in_sync=None,
     until_s=2**40,
     away_s=0.0,
+    standing=None,
     **item,
 ) -> RangeAudit:
-    """Audit all of partition 0; the first replica is the leader's."""
+    """Audit all of partition 0; the first replica is the leader's. `standing`: what the brokers'
+    metadata say when they are asked; None: that the ISR stays as it is."""
     held = list(replicas)
-    monkeypatch.setattr(Connections, "to", lambda self, place: ModelConnection(held[place.broker]))
+    isr = frozenset(range(len(held)) if in_sync is None else in_sync)
+    now = standing or (lambda: Standing(0, isr))
+    monkeypatch.setattr(
+        Connections, "to", lambda self, place: ModelConnection(held[place.broker], now)
+    )
     monkeypatch.setattr("plimsoll_spark.audit_range.SETTLE_S", 0.0)
     monkeypatch.setattr("plimsoll_spark.replica_reader.AWAY_S", away_s)
     monkeypatch.setattr("plimsoll_spark.replica_reader.RETRY_S", 0.0)
@@ -172,7 +182,7 @@ def audited(
         topic="t",
         partition=0,
         replicas=tuple(Place("t", 0, number, "h", 1) for number in range(len(held))),
-        in_sync=frozenset(range(len(held)) if in_sync is None else in_sync),
+        in_sync=isr,
         **values,
     )
     (found,) = audit_some(job, [asked])

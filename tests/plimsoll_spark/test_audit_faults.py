@@ -18,6 +18,8 @@ from tests.plimsoll_spark.replica_model import (
     sealed,
 )
 
+from plimsoll_spark.broker_connection import Standing
+
 BATCHES = 12
 SIZE = len(plain_batch(0))
 BASES = [3 * number for number in range(BATCHES)]
@@ -140,6 +142,39 @@ def test_replica_in_sync_that_ends_early_is_short(audit) -> None:
     del held[2].file[place_of(held[2], 30) :]
     held[2].high_watermark = 30
     assert told(audit(held)) == [("short", 30, 35, (2,))]
+
+
+def ends_early(held: list[Replica]) -> list[Replica]:
+    del held[2].file[place_of(held[2], 30) :]
+    held[2].high_watermark = 30
+    return held
+
+
+def test_replica_that_left_isr_is_unread(audit) -> None:
+    standing = iter([Standing(0, frozenset({0, 1, 2}))] * 3 + [Standing(0, frozenset({0, 1}))] * 3)
+    found = audit(ends_early(three()), standing=lambda: next(standing))
+    assert [(one.broker, one.first) for one in found.unread] == [(2, 30)]
+    assert found.findings == ()
+
+
+def test_short_replica_under_new_leader_is_unread(audit) -> None:
+    epochs = iter([0, 0, 0, 0, 0, 1])
+    isr = frozenset({0, 1, 2})
+    found = audit(ends_early(three()), standing=lambda: Standing(next(epochs), isr))
+    assert [(one.broker, one.first) for one in found.unread] == [(2, 30)]
+    assert found.findings == ()
+
+
+def test_short_replica_that_catches_up_is_fine(audit) -> None:
+    held = ends_early(three())
+    isr = frozenset({0, 1, 2})
+
+    def caught_up() -> Standing:
+        held[2].file, held[2].high_watermark = three()[2].file, held[0].high_watermark
+        return Standing(0, isr)
+
+    found = audit(held, standing=caught_up)
+    assert (found.findings, found.unread, found.is_equal) == ((), (), True)
 
 
 def test_lagging_replica_out_of_sync_is_fine(audit) -> None:

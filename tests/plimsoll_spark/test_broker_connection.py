@@ -1,4 +1,4 @@
-"""The audit's connection reads answers that say nothing as such."""
+"""The audit's connection reads answers of every form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from plimsoll_spark.broker_connection import BrokerConnection
+from plimsoll_spark.broker_connection import BrokerConnection, Standing
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import encode_response
 
 Serve = Callable[[bytes], BrokerConnection]
 
@@ -44,3 +46,39 @@ def test_reply_without_topics_is_held_back(serve: Serve, code: int, is_held_back
     connection.ask("t", 0, 0, 1, own_copy=True)
     fetched = connection.answer()
     assert (fetched.code, fetched.is_held_back) == (code, is_held_back)
+
+
+def test_standing_is_read_from_metadata(serve: Serve) -> None:
+    values = {
+        "brokers": [{"node_id": 4, "host": "h", "port": 1, "rack": rack} for rack in (None, "a")],
+        "cluster_id": "c",
+        "controller_id": 4,
+        "topics": [
+            {
+                "error_code": 0,
+                "name": "t",
+                "is_internal": False,
+                "partitions": [
+                    {
+                        "error_code": 0,
+                        "partition_index": number,
+                        "leader_id": 4,
+                        "leader_epoch": 7 + number,
+                        "replica_nodes": [4, 5, 6],
+                        "isr_nodes": [4, 5][: number + 1],
+                        "offline_replicas": [6],
+                    }
+                    for number in (0, 1)
+                ],
+            }
+        ],
+    }
+    connection = serve(encode_response(ApiKey.METADATA, 7, values))
+    assert connection.standing("t", 1) == Standing(8, frozenset({4, 5}))
+
+
+def test_standing_of_unknown_topic_is_none(serve: Serve) -> None:
+    topic = {"error_code": 3, "name": "t", "is_internal": False, "partitions": []}
+    values = {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": [topic]}
+    connection = serve(encode_response(ApiKey.METADATA, 7, values))
+    assert connection.standing("t", 0) is None
