@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import confluent_kafka
 import msgspec
@@ -15,13 +16,15 @@ from plimsoll_spark.values import Facts, FaultMark, Findings
 DRILL = "drill.json"
 """The operator's record of the drill, beside the report."""
 FAULTS_MAX = 20
+AT_MS_MAX = 253_402_300_800_000
+"""Bound on a fault's time: the year 10000, in milliseconds since 1970."""
 PARTITIONS_MAX = 200
 """Bound on the partitions in the report's table: the ones with the longest stalls."""
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fault: str
-    at_ms: float
+    at_ms: Annotated[float, msgspec.Meta(ge=0, lt=AT_MS_MAX)]
     result: str = ""
     message: str = ""
 

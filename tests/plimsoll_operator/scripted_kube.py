@@ -141,8 +141,10 @@ def _verb(request: HttpRequest, collection: bool) -> str:
         return "list" if collection else "get"
     if request.method == "PUT":
         return "try" if "dryRun" in request.params else "replace"
+    if request.method == "PATCH" and request.path.endswith("/status"):
+        return "status"
     if request.method == "PATCH" and request.content_type == APPLY:
-        return "status" if request.path.endswith("/status") else "apply"
+        return "apply"
     if request.method == "DELETE":
         return "force" if "gracePeriodSeconds" in json.loads(request.body) else "delete"
     return {"POST": "create", "PATCH": "merge"}[request.method]

@@ -14,7 +14,7 @@ from plimsoll_core.messages.elections import ElectionAnswer, ElectionsAnswer, El
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.drill import DRILL_RULES, DrillStep
 from plimsoll_operator.api.labels import PAUSED_UNTIL, RESTART
-from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     LOG_CLUSTERS,
@@ -73,7 +73,25 @@ async def begun(*steps: dict[str, Any], **more: Any) -> Drills:
 
 
 def record(scene: Drills) -> Any:
-    return json.loads(scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]["drill.json"])
+    """What the operator goes by; the driver has a copy of it."""
+    noted = scene.kube.find(VERIFICATIONS, "kafka", "check")["status"]["drillRecord"]
+    report = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    assert json.loads(report["data"]["drill.json"]) == noted
+    return noted
+
+
+def note(scene: Drills, **stated: Any) -> None:
+    """The status as another operator left it."""
+    found = scene.kube.find(VERIFICATIONS, "kafka", "check")
+    status = {"drillRecord": {"beganMs": NOW_MS, **stated}}
+    scene.kube.put(VERIFICATIONS, {**found, "status": status})
+
+
+def edit_copy(scene: Drills, **stated: Any) -> None:
+    """Someone who may edit ConfigMaps writes another record to the report's."""
+    found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    data = {**found["data"], "drill.json": json.dumps(stated)}
+    scene.kube.put(CONFIG_MAPS, {**found, "data": data})
 
 
 def end(scene: Drills) -> None:
@@ -197,13 +215,54 @@ async def test_run_that_ended_before_the_fault_is_inconclusive():
 
 async def test_fault_of_unknown_outcome_is_not_repeated():
     scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
-    found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
-    noted = {"number": 0, "fault": "KillBroker", "atMs": NOW_MS + 1000, "result": "Begun"}
-    data = {**found["data"], "drill.json": json.dumps({"beganMs": NOW_MS, "steps": [noted]})}
-    scene.kube.put(CONFIG_MAPS, {**found, "data": data})
+    step_noted = {"number": 0, "fault": "KillBroker", "atMs": NOW_MS + 1000, "result": "Begun"}
+    note(scene, steps=[step_noted])
     status = await at(scene, 2)
     assert status.drill[0].result == "Unknown"
     assert not [call for call in scene.kube.calls if call[0] == "force"]
+
+
+async def test_edited_copy_repeats_no_fault():
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 1}})
+    for seconds in range(2, 12, 2):
+        pod = {"name": "main-broker-1-0", "namespace": "kafka", "uid": f"q{seconds}"}
+        scene.kube.put(PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker"}]}})
+        await at(scene, seconds)
+        edit_copy(scene, beganMs=1, steps=[])
+    assert len([call for call in scene.kube.calls if call[0] == "force"]) == 1
+
+
+@pytest.mark.parametrize("at_ms", [1, 9_999_999_999_999_999])
+async def test_edited_copy_is_no_outcome(at_ms: int):
+    scene = await begun({"at": "1h", "fault": "RollAll"})
+    step_stated = {"number": 0, "fault": "RollAll", "atMs": at_ms, "result": "Injected"}
+    edit_copy(scene, beganMs=1, steps=[step_stated])
+    assert (await at(scene, 2)).drill == ()
+    assert record(scene)["steps"] == []
+    end(scene)
+    assert (await at(scene, 5)).conditions[0].reason == "DrillIncomplete"
+
+
+async def test_unreadable_record_injects_nothing():
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    get = scene.kube.get
+
+    async def another(kind: Any, *rest: Any) -> Any:
+        found = await get(kind, *rest)
+        return {**found, "status": {"drillRecord": 1}} if kind is VERIFICATIONS else found
+
+    scene.kube.get = another  # type: ignore[method-assign]
+    assert [one.result for one in (await at(scene, 2)).drill] == ["Unknown"]
+    assert not [call for call in scene.kube.calls if call[0] == "force"]
+
+
+async def test_change_since_reading_delays_the_fault():
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    scene.kube.refuse["status"] = Conflict(409, "changed")
+    await at(scene, 1)
+    assert not [call for call in scene.kube.calls if call[0] == "force"]
+    scene.kube.refuse.clear()
+    assert (await at(scene, 2)).drill[0].result == "Injected"
 
 
 @pytest.mark.parametrize(

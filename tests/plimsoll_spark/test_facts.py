@@ -100,4 +100,5 @@ def test_table_of_partitions_is_bounded() -> None:
 
 
 def test_unreadable_record_of_a_drill_gives_no_fault() -> None:
-    assert marks("no JSON") == marks(None) == ()
+    late = {"fault": "RollAll", "atMs": 9_999_999_999_999_999}
+    assert marks("no JSON") == marks(None) == marks(json.dumps({"steps": [late]})) == ()

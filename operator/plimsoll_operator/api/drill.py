@@ -23,6 +23,9 @@ from plimsoll_operator.api.meta import (
 Fault = Literal["KillBroker", "PauseBroker", "PreferLeaders", "Reassign", "RollAll"]
 StepResult = Literal["Begun", "Injected", "Refused", "Unknown"]
 PAUSE_DEFAULT = "10s"
+STEPS_MAX = 20
+_Milliseconds = Annotated[int, Meta(ge=0, le=253_402_300_799_000)]
+"""Milliseconds since 1970, before the year 10000."""
 
 
 class DrillPartition(Api, frozen=True, kw_only=True):
@@ -56,7 +59,7 @@ Drill = Annotated[
     tuple[DrillStep, ...],
     Meta(
         min_length=1,
-        max_length=20,
+        max_length=STEPS_MAX,
         description="Faults, in the order of their times. The LogCluster must state "
         "maintenance.allowDrills: true.",
     ),
@@ -70,6 +73,25 @@ class DrillMark(Api, frozen=True, kw_only=True):
     time: Time | None = None
     result: Short = ""
     message: Sentence = ""
+
+
+class StepRecord(Api, frozen=True, kw_only=True):
+    """The outcome of the drill's step with this number, from 0. atMs: when it was noted, by the API
+    server's clock; result: Begun until the outcome is known."""
+
+    number: Annotated[int, Meta(ge=0, lt=STEPS_MAX)]
+    fault: Short
+    at_ms: _Milliseconds
+    result: StepResult
+    message: Sentence = ""
+
+
+class DrillRecord(Api, omit_defaults=False, frozen=True, kw_only=True):
+    """By which the operator injects each fault at most once. beganMs: when it first saw an
+    acknowledgement, by the API server's clock."""
+
+    began_ms: _Milliseconds
+    steps: Annotated[tuple[StepRecord, ...], Meta(max_length=STEPS_MAX)] = ()
 
 
 DRILL_RULES = (

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from plimsoll_operator.api.audit_source import AuditSource
-from plimsoll_operator.api.drill import Drill, DrillMark
+from plimsoll_operator.api.drill import STEPS_MAX, Drill, DrillMark, DrillRecord
 from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.evidence import EvidenceStore
 from plimsoll_operator.api.meta import (
@@ -252,7 +252,10 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     counts: Counts | None = None
     timing: Timing | None = None
     evidence: Evidence | None = None
-    drill: Annotated[tuple[DrillMark, ...], Meta(max_length=20)] = ()
+    drill: Annotated[tuple[DrillMark, ...], Meta(max_length=STEPS_MAX)] = ()
+    drill_record: DrillRecord | None = None
+    """Never set in a status to show: `drill` writes this field alone, and reads it from the
+    object."""
     audited: Audited | None = None
     capacity: Capacity | None = None
     conditions: Conditions = ()

@@ -304,6 +304,23 @@ class KubeApi:
             )
         )
 
+    async def merge_status(
+        self, kind: Kind, namespace: str, name: str, status: Object, *, version: str
+    ) -> Object:
+        """Apply an RFC 7386 merge patch to the status of an existing object and return the stored
+        object; fields of the status that the patch does not state stay. Raises `Conflict` unless
+        the object has the resourceVersion `version`."""
+        patch: Object = {"metadata": {"resourceVersion": version}, "status": status}
+        return await self._write(
+            HttpRequest(
+                method="PATCH",
+                path=kind.path(namespace, name) + "/status",
+                params={"fieldManager": FIELD_MANAGER},
+                body=_encoded(patch),
+                content_type=MERGE,
+            )
+        )
+
     async def delete(
         self,
         kind: Kind,

@@ -242,6 +242,19 @@ async def test_status_with_stale_version_is_refused(api: ContractServer):
     assert two["status"] == {"partitions": 5}
 
 
+async def test_merged_status_outlasts_what_is_applied(api: ContractServer):
+    """On which the record of a drill rests."""
+    place = (api.topics, api.namespace, "orders")
+    made = await api.kube.create(api.topics, api.topic())
+    one = await api.kube.merge_status(*place, {"partitions": 3}, version=version(made))
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.merge_status(*place, {"partitions": 4}, version=version(made))
+    ready, done = ({"conditions": [condition(name)]} for name in ("Ready", "Blocked"))
+    await api.kube.apply_status(*place, ready, version=version(one))
+    two = await api.kube.apply_status(*place, done)
+    assert two["status"] == {"partitions": 3, **done}
+
+
 async def test_status_for_predecessor_of_object_is_refused(api: ContractServer):
     made = await api.kube.create(api.topics, api.topic())
     place = (api.topics, api.namespace, "orders")

@@ -1,9 +1,10 @@
 """Injects the faults of a Verification's drill while the driver writes.
 
-The record of a drill is the key `drill.json` of the report's ConfigMap: the driver reads it for its
-report, and the next leading operator for what is left to do. A fault is noted before it is
-injected, under the ConfigMap's resourceVersion, so it is injected at most once. If a later pass
-finds a fault that is noted but has no outcome, its outcome is Unknown.
+The record of a drill is `status.drillRecord` of the Verification. A fault is noted there before it
+is injected, under the object's resourceVersion, so it is injected at most once, whichever operator
+leads. If a later pass finds a fault that is noted but has no outcome, its outcome is Unknown. The
+key `drill.json` of the report's ConfigMap is a copy for the driver's report: others may write it,
+and it is never read.
 
 Times count from the first acknowledgement that the operator saw, by the API server's clock. A run
 that passed although a fault was not injected is Inconclusive (DrillIncomplete).
@@ -12,16 +13,17 @@ that passed although a fault was not injected is Inconclusive (DrillIncomplete).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
 
 from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.api.drill import DrillMark, DrillStep, StepResult
+from plimsoll_operator.api.drill import DrillMark, DrillRecord, DrillStep, StepRecord
 from plimsoll_operator.api.durations import seconds
 from plimsoll_operator.api.verification import Verification, VerificationStatus
-from plimsoll_operator.kube.errors import Conflict
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, VERIFICATIONS
 from plimsoll_operator.reconcile.pass_result import PassResult
@@ -31,29 +33,13 @@ from plimsoll_operator.reconcile.verification.driver_report import final
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 
 KEY = "drill.json"
+NOTES_MAX = 5
+"""The most attempts to note the outcome of a fault, each after a conflict with another write of the
+status."""
 PAUSES_ONLY_LOCALLY = (
     "Kubernetes offers the operator no way to pause a process. Use KillBroker, or try PauseBroker "
     "with plimsoll local."
 )
-
-
-class StepRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of the drill's step with this number, from 0. `at_ms`: when it was noted, by the
-    API server's clock; `result`: Begun until the outcome is known."""
-
-    number: int
-    fault: str
-    at_ms: int
-    result: StepResult
-    message: str = ""
-
-
-class DrillRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The record of a drill. `began_ms`: when the operator first saw an acknowledgement, by the API
-    server's clock."""
-
-    began_ms: int
-    steps: tuple[StepRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,54 +83,65 @@ async def follow(
     status with the outcomes, and the milliseconds until the next fault is due; None if none is left
     or the driver does not write. If `status` is final, inject nothing and return it as judged
     (`judged`). `report`: the ConfigMap, None if there is none yet. Raises ApiError."""
-    if verification.spec.drill is None or report is None:
+    if verification.spec.drill is None:
         return status, None
-    record = recorded(report)
+    seen = await _seen(term, verification)
+    if seen is None:
+        return status, None
+    record = recorded(verification, seen)
     if status.phase in ("Completed", "Failed"):
         return judged(verification, record, status), None
     writes = status.counts is not None and status.counts.acked > 0
-    if status.phase != "Producing" or not (writes or record is not None):
+    due = status.phase == "Producing" and (writes or record is not None)
+    if report is None or not due:
         return replace(status, drill=marks(record)), None
-    done = await carry_out(term, result, verification, report)
+    done = await carry_out(term, result, verification, seen)
+    await _show(term, report, done.record)
     return replace(status, drill=marks(done.record)), done.wait_ms
 
 
 async def carry_out(
-    term: Term, result: PassResult, verification: Verification, report: Object
+    term: Term, result: PassResult, verification: Verification, seen: Object
 ) -> DrillPass:
-    """Write the record of a drill that begins now; or inject the next fault if it is due, write its
-    outcome, and report an Event. Nothing is injected if the driver has written to the ConfigMap
-    since it was read: `wait_ms` is 0 then. `report`: the ConfigMap as just read. Raises
-    ApiError."""
+    """Note that a drill begins now; or inject the next fault if it is due, note its outcome, and
+    report an Event. Nothing is injected if the Verification has changed since it was read:
+    `wait_ms` is 0 then. `seen`: the Verification as just read. Raises ApiError."""
     drill, now_ms = verification.spec.drill or (), term.server_ms()
-    record = recorded(report)
+    record = recorded(verification, seen)
     if record is None:
-        record = DrillRecord(began_ms=now_ms)
-        await _note(term, report, record, first=True)
-        return DrillPass(record=record, wait_ms=_wait_ms(drill, record, now_ms))
+        begun = DrillRecord(began_ms=now_ms)
+        if await _note(term, seen, begun) is None:
+            return DrillPass(record=None, wait_ms=0)
+        return DrillPass(record=begun, wait_ms=_wait_ms(drill, begun, now_ms))
     record = _settled(record)
     number = len(record.steps)
     if number < len(drill) and _due_ms(drill[number], record) <= now_ms:
         step = drill[number]
-        begun = StepRecord(number=number, fault=step.fault, at_ms=now_ms, result="Begun")
-        try:
-            await _note(term, report, _with(record, begun), first=True)
-        except Conflict:
-            return DrillPass(record=record, wait_ms=0)  # the driver wrote meanwhile
-        done = await _inject(term, verification, step, begun)
+        noted = StepRecord(number=number, fault=step.fault, at_ms=now_ms, result="Begun")
+        stored = await _note(term, seen, _with(record, noted))
+        if stored is None:
+            return DrillPass(record=record, wait_ms=0)  # another write of the status came first
+        done = await _inject(term, verification, step, noted)
         record = _with(record, done)
-        await _note(term, report, record, first=False)
+        await _note_outcome(term, verification, stored, record)
         _tell(result, verification, done)
     return DrillPass(record=record, wait_ms=_wait_ms(drill, record, now_ms))
 
 
-def recorded(report: Object) -> DrillRecord | None:
-    """Return the record in the report's ConfigMap, None if there is none or it cannot be read."""
-    text = (report.get("data") or {}).get(KEY)
+def recorded(verification: Verification, seen: Object) -> DrillRecord | None:
+    """Return the record in the Verification's status, None if there is none. If it cannot be read,
+    the outcome of every fault is Unknown. `seen`: the Verification as read."""
+    stated = (seen.get("status") or {}).get("drillRecord")
     try:
-        return None if text is None else msgspec.json.decode(text, type=DrillRecord)
-    except msgspec.DecodeError:
-        return None
+        return None if stated is None else msgspec.convert(stated, DrillRecord)
+    except msgspec.ValidationError:
+        text = "The operator cannot read its record of the drill."
+        faults = enumerate(one.fault for one in verification.spec.drill or ())
+        steps = (
+            StepRecord(number=number, fault=fault, at_ms=0, result="Unknown", message=text)
+            for number, fault in faults
+        )
+        return DrillRecord(began_ms=0, steps=tuple(steps))
 
 
 def marks(record: DrillRecord | None) -> tuple[DrillMark, ...]:
@@ -233,15 +230,51 @@ def _wait_ms(drill: Sequence[DrillStep], record: DrillRecord, now_ms: int) -> in
     return max(0, _due_ms(drill[len(record.steps)], record) - now_ms)
 
 
-async def _note(term: Term, report: Object, record: DrillRecord, *, first: bool) -> None:
-    """Write the record to the ConfigMap. `first`: True to write only if the ConfigMap is still as
-    `report` was read, else raise Conflict. Raises ApiError."""
-    meta = report["metadata"]
+async def _seen(term: Term, verification: Verification) -> Object | None:
+    """Return the Verification as the API server has it now, None if it is gone. Raises ApiError."""
+    meta = verification.metadata
+    try:
+        found = await term.kube.get(VERIFICATIONS, meta.namespace, meta.name)
+    except NotFound:
+        return None
+    return found if found["metadata"]["uid"] == meta.uid else None
+
+
+async def _note(term: Term, seen: Object, record: DrillRecord) -> Object | None:
+    """Write the record to the status of the Verification and return the stored object; return None
+    if it has changed since it was read as `seen`. Raises ApiError."""
+    meta, status = seen["metadata"], {"drillRecord": msgspec.to_builtins(record)}
+    version = meta["resourceVersion"]
+    try:
+        return await term.kube.merge_status(
+            VERIFICATIONS, meta["namespace"], meta["name"], status, version=version
+        )
+    except Conflict:
+        return None
+
+
+async def _note_outcome(
+    term: Term, verification: Verification, stored: Object, record: DrillRecord
+) -> None:
+    """Write the record with an outcome, `NOTES_MAX` times at most. If that fails, a later pass
+    takes the outcome for Unknown. `stored`: the Verification as last written. Raises ApiError."""
+    seen: Object | None = stored
+    for _ in range(NOTES_MAX):
+        if seen is None or await _note(term, seen, record) is not None:
+            return
+        seen = await _seen(term, verification)
+
+
+async def _show(term: Term, report: Object, record: DrillRecord | None) -> None:
+    """Write the record to the report's ConfigMap for the driver, unless it is there. A failure is
+    ignored: the next pass writes it again, and nothing depends on it."""
     text = msgspec.json.encode(record).decode()
-    patch: Object = {"data": {KEY: text}}
-    if first:
-        patch["metadata"] = {"resourceVersion": meta["resourceVersion"]}
-    await term.kube.merge(CONFIG_MAPS, meta["namespace"], meta["name"], patch)
+    if record is None or (report.get("data") or {}).get(KEY) == text:
+        return
+    meta = report["metadata"]
+    with suppress(ApiError):
+        patch = {"data": {KEY: text}}
+        await term.kube.merge(CONFIG_MAPS, meta["namespace"], meta["name"], patch)
 
 
 def _tell(result: PassResult, verification: Verification, done: StepRecord) -> None:
