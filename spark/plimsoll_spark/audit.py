@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import audit_report, session
-from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some
+from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some, finished_ranges
 from plimsoll_spark.audit_settings import AuditSettings
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
 from plimsoll_spark.checks import records_so_far
@@ -29,7 +29,7 @@ from plimsoll_spark.replica_compare import Finding
 from plimsoll_spark.run import as_json, rfc3339
 from plimsoll_spark.settings import Refusal, Refused
 from plimsoll_spark.values import Audited, Counts, Example, Outcome, Progress, Timing
-from plimsoll_spark.verdict import Reason, Verdict
+from plimsoll_spark.verdict import Verdict
 
 RANGE_OFFSETS = 200_000
 """Number of offsets in the largest range. A task holds one row for each batch of its range on each
@@ -64,8 +64,9 @@ class Audit:
 
     def execute(self) -> Outcome:
         """Read and compare the replicas, publish the verdict and return it. At the deadline the
-        verdict is Inconclusive. Raises `Refusal` if no topic matches, KafkaException if the brokers
-        do not answer, and `PublishFailed` if the verdict cannot be stored."""
+        ranges that were finished are judged: Violated, or else Inconclusive. Raises `Refusal` if no
+        topic matches, KafkaException if the brokers do not answer, and `PublishFailed` if the
+        verdict cannot be stored."""
         self._results.mkdir()
         self._progress()
         topics = ExistingTopics(self._settings.bootstrap, self._login)
@@ -74,15 +75,20 @@ class Audit:
         compacted = self._compacted(topics, names)
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
         spark = session.build(name=self._settings.name, cores=cores, work=self._work)
+        # A topic with an unreadable configuration is taken for compacted: nothing is reported
+        # that compaction may have done.
+        sparse = {name for name, known in compacted.items() if known is not False}
+        in_time = True
         try:
-            findings = self._audited(spark, partitions, compacted, cores)
+            found = self._audited(spark, partitions, sparse, cores)
         except TimeoutError:
-            text = "the deadline came before every replica was read"
-            verdict = Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=text)
-            return self._publish_verdict(verdict, AuditFindings())
+            in_time, found = False, finished_ranges(self._results)
         finally:
             spark.stop()
-        findings = msgspec.structs.replace(findings, missing=missing)
+        unknown = tuple(sorted(name for name, known in compacted.items() if known is None))
+        findings = msgspec.structs.replace(
+            summed(partitions, found, unknown), missing=missing, in_time=in_time
+        )
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
@@ -122,9 +128,9 @@ class Audit:
         self,
         spark: SparkSession,
         partitions: Sequence[AuditedPartition],
-        compacted: Mapping[str, bool | None],
+        sparse: set[str],
         cores: int,
-    ) -> AuditFindings:
+    ) -> list[RangeAudit]:
         rate = self._settings.source.bytes_per_second
         job = AuditJob(
             login=self._login,
@@ -133,9 +139,6 @@ class Audit:
             own_copies=self._reads_copies,
             results=self._results,
         )
-        # A topic with an unreadable configuration is taken for compacted: nothing is reported
-        # that compaction may have done.
-        sparse = {name for name, known in compacted.items() if known is not False}
         items = audit_items(partitions, sparse, cores)
         found = self._examine(spark, job, items, cores)
         unequal = {(one.topic, one.partition) for one in found if not one.is_equal}
@@ -144,9 +147,7 @@ class Audit:
             for one in partitions
             if one.topic in sparse and (one.topic, one.partition) in unequal
         ]
-        found += self._examine(spark, job, again, cores)
-        unknown = tuple(sorted(name for name, known in compacted.items() if known is None))
-        return summed(partitions, found, unknown)
+        return found + self._examine(spark, job, again, cores)
 
     def _examine(
         self, spark: SparkSession, job: AuditJob, items: Sequence[AuditItem], cores: int

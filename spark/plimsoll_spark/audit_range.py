@@ -8,6 +8,7 @@ as a whole, and compared record by record. Nothing is written to any topic.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from plimsoll_spark.broker_connection import Standing
-from plimsoll_spark.checks import ProgressFile
+from plimsoll_spark.checks import ProgressFile, put_whole
 from plimsoll_spark.compacted_compare import (
     KEYED_AT_ONCE,
     Columns,
@@ -44,7 +45,7 @@ class AuditJob:
     """The settings that all tasks of one audit share. `login`: settings of librdkafka; `until_s`:
     the wall-clock time at which reading ends, in seconds since 1970; `bytes_per_second`: limit for
     each task, None: no limit; `own_copies`: True to read each replica on its own broker, False to
-    read the leaders as a consumer; `results`: the directory of progress files."""
+    read the leaders as a consumer; `results`: the directory of progress files and results."""
 
     login: Mapping[str, str]
     until_s: float
@@ -101,14 +102,12 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit]:
     """Read and compare the replicas of one item after another, in one Spark task, and yield the
-    result of each. Write a progress file for each item. The rate limit holds for all items
-    together. Raises `LoginRefused`."""
+    result of each. Write a progress file for each item, and a file with its result. The rate limit
+    holds for all items together. Raises `LoginRefused`."""
     with contextlib.closing(Connections(job.login)) as connections:
         limit = RateLimit(job.bytes_per_second)
         for item in items:
-            pass_ = "records" if item.record_by_record else "batches"
-            name = f"read-{item.topic}-{item.partition}-{item.first}-{pass_}.count"
-            progress = ProgressFile(job.results / name)
+            progress = ProgressFile(job.results / f"read-{_name(item)}.count")
             reader = partial(_reader, job, connections, limit, item)
             standing = partial(connections.standing, item.replicas)
             found = (
@@ -117,7 +116,23 @@ def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit
                 else _by_batch(item, reader, standing)
             )
             progress.write(found.records)
+            put_whole(job.results / f"range-{_name(item)}.json", msgspec.json.encode(found))
             yield found
+
+
+def finished_ranges(results: Path) -> list[RangeAudit]:
+    """Return the results of the items that all tasks have finished until now."""
+    return [
+        msgspec.json.decode(path.read_bytes(), type=RangeAudit)
+        for path in sorted(results.glob("range-*.json"))
+    ]
+
+
+def _name(item: AuditItem) -> str:
+    """Return a part of file names. A topic's name may be as long as a file's."""
+    topic = hashlib.blake2b(item.topic.encode(), digest_size=16).hexdigest()
+    pass_ = "records" if item.record_by_record else "batches"
+    return f"{topic}-{item.partition}-{item.first}-{pass_}"
 
 
 Reader = Callable[[Place], ReplicaReader]

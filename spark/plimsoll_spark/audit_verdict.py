@@ -30,7 +30,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results of an audit. `audited`: the amounts that were read; `counts`: number of all
     findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
     on it could not be read; `missing`: the partitions that no replica was read of, with the cause,
-    as text; `unknown`: topics with an unreadable configuration."""
+    as text; `unknown`: topics with an unreadable configuration; `in_time`: False if the deadline
+    came before every range was read."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
@@ -38,15 +39,20 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[tuple[int, str], ...] = ()
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    in_time: bool = True
 
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
-    Inconclusive if a replica could not be read, or there was none; else Passed."""
+    Inconclusive if the deadline came, a replica could not be read, or there was none; else
+    Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"
             return Verdict(verdict="Violated", reason=reason, message=message)
+    if not findings.in_time:
+        message = f"the deadline came before every replica was read; {_what(findings)}"
+        return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
     if findings.unread or findings.missing or not findings.audited.partitions:
         causes = [*findings.missing, *(f"broker {one}: {why}" for one, why in findings.unread)]
         told = causes[:UNREAD_TOLD] or ["there is no partition to read"]

@@ -119,7 +119,7 @@ def store(job: CheckJob, item: RangeItem | TimelineItem, found: RangeFindings | 
         path = found_path(job, item.span)
     else:
         path = job.results / f"timeline-{item.partition}.found"
-    _put(path, msgspec.msgpack.encode(found))
+    put_whole(path, msgspec.msgpack.encode(found))
 
 
 def found_path(job: CheckJob, span: Span) -> Path:
@@ -187,7 +187,7 @@ class ProgressFile:
 
     def write(self, read: int) -> None:
         """Write the number of records read so far."""
-        _put(self._path, str(read).encode())
+        put_whole(self._path, str(read).encode())
 
 
 def records_so_far(results: Path) -> int:
@@ -196,7 +196,7 @@ def records_so_far(results: Path) -> int:
     return sum(int(path.read_text()) for path in results.glob("read-*.count"))
 
 
-def _put(path: Path, content: bytes) -> None:
+def put_whole(path: Path, content: bytes) -> None:
     """Write a file that a reader sees whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.write_bytes(content)

@@ -161,6 +161,7 @@ def audited(
     until_s=2**40,
     away_s=0.0,
     standing=None,
+    topic="t",
     **item,
 ) -> RangeAudit:
     """Audit all of partition 0; the first replica is the leader's. `standing`: what the brokers'
@@ -179,9 +180,9 @@ def audited(
     )
     values = {"first": held[0].start, "end": held[0].high_watermark, **item}
     asked = AuditItem(
-        topic="t",
+        topic=topic,
         partition=0,
-        replicas=tuple(Place("t", 0, number, "h", 1) for number in range(len(held))),
+        replicas=tuple(Place(topic, 0, number, "h", 1) for number in range(len(held))),
         in_sync=isr,
         **values,
     )

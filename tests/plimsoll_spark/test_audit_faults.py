@@ -18,6 +18,7 @@ from tests.plimsoll_spark.replica_model import (
     sealed,
 )
 
+from plimsoll_spark.audit_range import finished_ranges
 from plimsoll_spark.broker_connection import Standing
 
 BATCHES = 12
@@ -223,6 +224,17 @@ def test_broker_starved_for_good_is_unread(audit) -> None:
     found = audit(held)
     assert [(one.broker, one.first) for one in found.unread] == [(1, 0)]
     assert found.findings == ()
+
+
+def test_longest_name_of_topic_is_audited(audit) -> None:
+    assert audit(three(), topic="x" * 249).records == 3 * BATCHES
+
+
+def test_result_of_finished_range_is_kept(audit, tmp_path: Path) -> None:
+    held = three()
+    flip(held[1], 12, 64)
+    found = audit(held)
+    assert finished_ranges(tmp_path) == [found]
 
 
 def test_retention_is_told_from_loss(audit) -> None:
