@@ -11,6 +11,7 @@ from tests.plimsoll_operator.test_verification_handler import KEY, READY, VERDIC
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_operator.api.evidence import S3
+from plimsoll_operator.api.labels import CLUSTER
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, VOLUME_CLAIMS
 
@@ -52,6 +53,16 @@ async def test_driver_waits_for_evidence_claim() -> None:
     add_claim(scene)
     await step(scene)
     assert scene.made("jobs") == ["check-driver"]
+
+
+async def test_volume_of_a_broker_is_no_evidence_claim() -> None:
+    scene = a_scene({"persistentVolumeClaim": "data-main-broker-0-0"})
+    meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": {CLUSTER: "main"}}
+    scene.kube.put(VOLUME_CLAIMS, {"metadata": meta})
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Failed", "InvalidSpec")
+    assert "belongs to LogCluster main" in status.conditions[0].message
+    assert scene.made("jobs") == []
 
 
 async def test_driver_waits_for_keys_of_the_bucket() -> None:

@@ -4,8 +4,8 @@ Secret contains."""
 
 from __future__ import annotations
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
-from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import Verification, VerificationStatus
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import KubeApi, Object
@@ -23,19 +23,17 @@ def never_evidence(verification: Verification) -> VerificationStatus | None:
         bucket_port(store)
     except ValueError as error:
         stated = None if store is None or store.s3 is None else store.s3.endpoint
-        text = f"spec.evidence.s3.endpoint {stated} is not a URL: {error}. No driver was started."
-        return VerificationStatus(
-            phase="Failed",
-            verdict="Inconclusive",
-            conditions=final("Failed", INVALID_SPEC, text),
-        )
+        return _never(f"spec.evidence.s3.endpoint {stated} is not a URL: {error}.")
     return None
 
 
-async def waits_for_evidence(kube: KubeApi, verification: Verification) -> Condition | None:
+async def waits_for_evidence(
+    kube: KubeApi, verification: Verification
+) -> VerificationStatus | None:
     """Return None if the claim of `spec.evidence`, or the Secret of its bucket with its keys,
-    exists, or if no evidence is to be kept. Else return the condition that names the missing part.
-    Raises ApiError."""
+    exists, or if no evidence is to be kept. Else return a status that names the missing part. It is
+    failed if the claim is the volume of a broker, which a driver must not mount. Raises
+    ApiError."""
     store, namespace = verification.spec.evidence, verification.metadata.namespace
     if store is None:
         return None
@@ -47,6 +45,12 @@ async def waits_for_evidence(kube: KubeApi, verification: Verification) -> Condi
             return _missing(f"PersistentVolumeClaim {claim} does not exist in {namespace}.")
         if found["metadata"].get("deletionTimestamp"):
             return _missing(f"PersistentVolumeClaim {claim} is being deleted.")
+        owner = (found["metadata"].get("labels") or {}).get(labels.CLUSTER)
+        if owner is not None:
+            return _never(
+                f"PersistentVolumeClaim {claim} belongs to LogCluster {owner}: brokers keep their"
+                " data in it. Name another claim in spec.evidence."
+            )
         return None
     try:
         secret: Object = await kube.get(SECRETS, namespace, store.s3.secret)
@@ -58,6 +62,12 @@ async def waits_for_evidence(kube: KubeApi, verification: Verification) -> Condi
     return None
 
 
-def _missing(sentence: str) -> Condition:
+def _missing(sentence: str) -> VerificationStatus:
     text = f"{sentence} spec.evidence names it; the run starts when it is there."
-    return condition("Ready", False, "EvidenceNotReady", text)
+    waits = condition("Ready", False, "EvidenceNotReady", text)
+    return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
+
+
+def _never(sentence: str) -> VerificationStatus:
+    ended = final("Failed", INVALID_SPEC, f"{sentence} No driver was started.")
+    return VerificationStatus(phase="Failed", verdict="Inconclusive", conditions=ended)

@@ -222,13 +222,11 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     )
     if never is not None:
         return never
-    waits = (
-        _waits_for(term, verification, driver)
-        or await _waits_for_login(term, driver)
-        or await waits_for_evidence(term.kube, verification)
-    )
+    waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
     if waits is not None:
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
+    if (no_place := await waits_for_evidence(term.kube, verification)) is not None:
+        return no_place
     for manifest in children(driver):
         try:
             await _make(term, verification, manifest)
