@@ -6,7 +6,6 @@ that it may describe, and the settings of those with a configuration that it may
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
+from plimsoll_spark.audit_settings import matched
 from plimsoll_spark.replica_reader import Place
 from plimsoll_spark.topics import OffsetRange
 
@@ -65,12 +65,9 @@ class ExistingTopics:
 
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match the regular expression as a whole, sorted, without internal
-        topics. Raises KafkaException."""
-        wanted = re.compile(pattern)
+        topics. Raises KafkaException, and pyarrow.ArrowInvalid for a malformed pattern."""
         topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
-        return tuple(
-            sorted(one for one in topics if wanted.fullmatch(one) and not one.startswith(INTERNAL))
-        )
+        return tuple(matched(pattern, (one for one in topics if not one.startswith(INTERNAL))))
 
     def partitions(self, topics: Iterable[str], *, leaders_only: bool = False) -> Found:
         """Return the partitions of these topics. `leaders_only`: True to leave out the replicas of

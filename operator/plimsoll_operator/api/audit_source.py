@@ -19,7 +19,7 @@ class ExistingTopics(Api, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=1_000,
-            description="Regular expression for the whole name; internal topics never match.",
+            description="Regular expression (RE2) for the whole name; internal topics never match.",
         ),
     ]
 
