@@ -236,7 +236,8 @@ class Run:
         if held and not self._settings.allow_existing:
             sentence = (
                 f"topic {self._settings.topic} holds {held} records that this run did not write; "
-                "use a topic of its own, or set allowExisting: true"
+                "use a topic of its own, or set allowExisting: true, and create the Verification"
+                " anew"
             )
             raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
 

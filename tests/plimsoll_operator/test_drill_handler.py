@@ -120,6 +120,13 @@ async def test_leader_is_killed_once_when_due():
     assert (await at(scene, 50)).verdict == "Passed"
 
 
+@pytest.mark.parametrize(("local", "how"), [(True, "SIGKILL"), (False, "a grace of 1 s")])
+async def test_kill_is_told_as_it_was_done(local, how):
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}}, local=local)
+    status = await at(scene, 2)
+    assert how in status.drill[0].message
+
+
 async def test_drill_waits_for_the_first_acknowledgement():
     scene = a_drill({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
     await at(scene, -5)
@@ -266,16 +273,17 @@ async def test_change_since_reading_delays_the_fault():
 
 
 @pytest.mark.parametrize(
-    ("more", "fault", "reason"),
+    ("more", "fault", "reason", "remedy"),
     [
-        ({"allowed": False}, "KillBroker", "DrillsNotAllowed"),
-        ({"local": False}, "PauseBroker", "FaultNotOffered"),
+        ({"allowed": False}, "KillBroker", "DrillsNotAllowed", "create the Verification anew"),
+        ({"local": False}, "PauseBroker", "FaultNotOffered", "Use KillBroker"),
     ],
 )
-async def test_drill_is_refused_before_its_driver_starts(more, fault, reason):
+async def test_drill_is_refused_before_its_driver_starts(more, fault, reason, remedy):
     scene = a_drill({"at": "1s", "fault": fault, "target": {"broker": 0}}, **more)
     status = await step(scene)
     assert (status.phase, status.conditions[0].reason) == ("Failed", reason)
+    assert remedy in status.conditions[0].message
     assert scene.made("jobs") == []
 
 

@@ -470,7 +470,7 @@ VERIFICATION_SCHEDULE = Kind(
         ("Schedule", "string", ".spec.schedule"),
         ("Zone", "string", ".spec.timeZone"),
         ("Suspended", "boolean", ".spec.suspend"),
-        ("Last", "date", ".status.lastScheduleTime"),
+        ("Last", "date", ".status.runs[0].dueTime"),
         ("Next", "string", ".status.nextScheduleTime"),
         ("Verdict", "string", ".status.runs[0].verdict"),
         ("Passed", "integer", ".status.trend.passed"),

@@ -22,7 +22,7 @@ class Maintenance(Api, frozen=True, kw_only=True):
             "true: Verifications may inject faults (spec.drill), and the containers of a broker's "
             "pod share one process namespace, so that a drill can kill the broker from a debug "
             "container. A user who may open a debug container there can read the broker's memory. "
-            "Default false."
+            "A change restarts all brokers, by the rules of a roll. Default false."
         ),
     ] = None
     exposed_topics: Annotated[

@@ -63,8 +63,9 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
         return _refused("FaultNotOffered", text)
     if not _allowed(term):
         text = (
-            f"LogCluster {term.key[1]} does not allow drills; set maintenance.allowDrills: true. "
-            "No driver was started."
+            f"LogCluster {term.key[1]} does not allow drills. No driver was started. Set "
+            "maintenance.allowDrills: true, which restarts all brokers one after another, and "
+            "create the Verification anew."
         )
         return _refused("DrillsNotAllowed", text)
     if not term.options.local_faults and any(one.fault == "PauseBroker" for one in drill):

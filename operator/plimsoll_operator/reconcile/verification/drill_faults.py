@@ -68,7 +68,8 @@ async def _kill(term: Term, target: DrillTarget) -> str:
     grace = 0 if term.options.local_faults else GRACE_SECONDS
     uid = pod["metadata"]["uid"]
     await term.kube.delete(PODS, namespace, name, uid=uid, grace_seconds=grace)
-    return f"Broker {broker_id}{told}: pod {name} was deleted with a grace of {grace} s."
+    how = f"with a grace of {grace} s" if grace else "and its process killed at once (SIGKILL)"
+    return f"Broker {broker_id}{told}: pod {name} was deleted {how}."
 
 
 async def _pause(term: Term, step: DrillStep) -> str:
