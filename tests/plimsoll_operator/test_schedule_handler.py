@@ -207,6 +207,21 @@ async def test_suspended_time_counts_as_no_missed_period():
     assert (scene.runs(), status.periods_without_verdict) == ([], 0)
 
 
+async def test_last_start_moves_only_with_a_start():
+    scene = Nights()
+    assert (await scene.at(DUE_MS - 1_000)).last_schedule_time is None
+    assert (await scene.at(DUE_MS)).last_schedule_time == timestamp(DUE_MS)
+    scene.change(suspend=True)
+    later = DUE_MS + 2 * DAY_MS + HOUR_MS
+    assert (await scene.at(later)).last_schedule_time == timestamp(DUE_MS)
+    scene = scene.next_term()
+    await scene.at(later + HOUR_MS)
+    scene.change(suspend=False)
+    status = await scene.at(later + 2 * HOUR_MS)
+    shown = (scene.runs(), status.last_schedule_time)
+    assert shown == (["nightly-20261101-0200"], timestamp(DUE_MS))
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [({"schedule": "99 2 * * *"}, "Bad minute"), ({"timeZone": "Nowhere"}, "no time zone Nowhere")],

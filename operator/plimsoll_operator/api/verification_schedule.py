@@ -124,7 +124,7 @@ class VerificationScheduleStatus(Api, frozen=True, kw_only=True):
         Time | None, described("Newest due time for which a Verification was started or left out.")
     ] = None
     schedule_seen: Annotated[
-        Short | None, described("Schedule and time zone by which lastScheduleTime was due.")
+        Short | None, described("Schedule and time zone by which due times were last computed.")
     ] = None
     next_schedule_time: Time | None = None
     periods_without_verdict: Annotated[
@@ -134,8 +134,8 @@ class VerificationScheduleStatus(Api, frozen=True, kw_only=True):
     counted_since: Annotated[
         Time | None,
         described(
-            "The creation, change or last suspension of the schedule: periodsWithoutVerdict "
-            "counts no earlier due time."
+            "The creation, change or last suspension of the schedule: nothing starts for an "
+            "earlier due time, and periodsWithoutVerdict counts none."
         ),
     ] = None
     active: Annotated[tuple[Short, ...], Meta(max_length=20)] = ()

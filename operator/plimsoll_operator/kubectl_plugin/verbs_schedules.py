@@ -51,14 +51,14 @@ def _verdict(body: Object) -> str:
 
 def _row(body: Object) -> list[object]:
     spec, status = body["spec"], _status(body)
-    trend = status.get("trend") or {}
+    trend, runs = status.get("trend") or {}, status.get("runs") or []
     ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     overdue = status.get("periodsWithoutVerdict") or 0
     return [
         body["metadata"]["name"],
         spec["schedule"],
         spec.get("timeZone") or "UTC",
-        status.get("lastScheduleTime"),
+        runs[0].get("dueTime") if runs else None,
         status.get("nextScheduleTime"),
         warned(_verdict(body), _verdict(body) not in ("", "Passed")),
         warned(overdue, overdue >= OVERDUE),

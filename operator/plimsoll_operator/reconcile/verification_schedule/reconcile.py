@@ -3,7 +3,8 @@ clock, deletes old ones, and shows their verdicts.
 
 A Verification's name is made from its due time, so a Verification is created only once, however
 often that is tried. The due time up to which starts were handled is the newest one among these
-names and `status.lastScheduleTime`, which also counts starts that were left out. The rows of
+names and `status.lastScheduleTime`, which also counts starts that were left out; no due time before
+`status.countedSince` is handled, so a suspension makes none up. The rows of
 `status.runs` are carried over from the object's status, because they outlive their Verifications.
 """
 
@@ -58,11 +59,11 @@ BEGUN = ("Producing", "Verifying")
 @dataclass(slots=True)
 class _Seen:
     """State of one schedule that a term keeps. `handled_ms`: the newest due time of which the start
-    was made or left out; `schedule`: the expression and time zone by which it was due;
-    `counted_since_ms`: the time from which periods without a verdict are counted; `rows`: the ended
-    runs, newest first. Times are in milliseconds since 1970."""
+    was made or left out, None if there is none; `schedule`: the expression and time zone of the
+    last pass; `counted_since_ms`: the time from which starts and periods without a verdict are
+    counted; `rows`: the ended runs, newest first. Times are in milliseconds since 1970."""
 
-    handled_ms: int
+    handled_ms: int | None
     counted_since_ms: int
     schedule: str
     rows: tuple[ScheduledRun, ...] = ()
@@ -112,15 +113,16 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         return
     if str(due_times(found.spec)) != seen.schedule:
         # Due times of the new schedule that have passed were never promised.
-        seen.schedule, seen.handled_ms = str(due_times(found.spec)), max(seen.handled_ms, now_ms)
-        seen.counted_since_ms = now_ms
+        seen.schedule, seen.counted_since_ms = str(due_times(found.spec)), now_ms
     if found.spec.suspend:
         seen.counted_since_ms = now_ms
     runs = [_started(body) for body in bodies]
     _note_ended(result, found, seen, bodies, runs)
-    planned = plan(found.spec, runs, seen.handled_ms, now_ms)
+    from_ms = max(seen.handled_ms or 0, seen.counted_since_ms)
+    planned = plan(found.spec, runs, from_ms, now_ms)
     taken = await _carry_out(term, result, found, planned)
-    seen.handled_ms = planned.handled_ms
+    if planned.handled_ms > from_ms:
+        seen.handled_ms = planned.handled_ms
     _tell(result, found, planned)
     result.show(target, generation, _shown(found, seen, runs, planned, taken, now_ms))
     result.add_later(Work(Task.VERIFICATION_SCHEDULE, key), _wait_ms(planned, runs, now_ms))
@@ -186,7 +188,7 @@ def _seen_before(term: Term, found: VerificationSchedule, now_ms: int) -> _Seen:
     made = found.metadata.creation_timestamp
     made_ms = milliseconds(made) if made else now_ms
     return _Seen(
-        handled_ms=_time(shown.get("lastScheduleTime"), made_ms),
+        handled_ms=_time(shown.get("lastScheduleTime"), 0) or None,
         counted_since_ms=_time(shown.get("countedSince"), made_ms),
         schedule=str(shown.get("scheduleSeen") or due_times(found.spec)),
         rows=run_rows.shown_before(shown),
@@ -347,7 +349,7 @@ def _shown(
 
 def _status(seen: _Seen, conditions: tuple[Condition, ...]) -> VerificationScheduleStatus:
     return VerificationScheduleStatus(
-        last_schedule_time=timestamp(seen.handled_ms),
+        last_schedule_time=None if seen.handled_ms is None else timestamp(seen.handled_ms),
         counted_since=timestamp(seen.counted_since_ms),
         schedule_seen=seen.schedule,
         runs=seen.rows,
