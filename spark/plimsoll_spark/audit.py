@@ -121,8 +121,8 @@ class Audit:
 
     def _compacted(self, topics: ExistingTopics, names: Sequence[str]) -> dict[str, bool | None]:
         known = topics.compacted(names)
-        operator = dict.fromkeys(self._settings.source.existing_topics.compacted, True)
-        return {**known, **{name: True for name in operator if name in known}}
+        stated = self._settings.source.existing_topics.treated_as_compacted(known)
+        return {**known, **dict.fromkeys(stated, True)}
 
     def _audited(
         self,

@@ -6,6 +6,7 @@ Called by `verification`. A file with `source` asks for an audit of existing top
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -22,14 +23,35 @@ LEADER_CHECKS: tuple[AuditCheck, ...] = ("Readable", "NoGap", "EpochsOrdered")
 """The checks with `reads: Memory`, which reads from leaders alone."""
 
 
+class NameDigests(_Camel, frozen=True):
+    """Names of topics that only those can tell who know them: SHA-256 of `salt`, a colon and the
+    name, in hexadecimal digits."""
+
+    salt: str
+    digests: tuple[str, ...]
+
+    def of(self, names: Iterable[str]) -> set[str]:
+        """Return those of these names that are among the digests."""
+        known = set(self.digests)
+        return {one for one in names if _digest(self.salt, one) in known}
+
+
 class ExistingTopicsSource(_Camel, frozen=True):
     """The topics to audit. `topics`: their names; None: all topics that the cluster shows and
     `match_pattern`, a regular expression of RE2, matches as a whole. `compacted`: topics to treat
-    as compacted although the cluster may say that they are not, since they once were."""
+    as compacted although the cluster may say that they are not, since they once were;
+    `once_compacted`: the operator's statement of such topics."""
 
     match_pattern: str
     topics: tuple[str, ...] | None = None
     compacted: tuple[str, ...] = ()
+    once_compacted: NameDigests | None = None
+
+    def treated_as_compacted(self, names: Iterable[str]) -> set[str]:
+        """Return those of these names that `compacted` or `once_compacted` states."""
+        stated = set(names)
+        digests = self.once_compacted.of(stated) if self.once_compacted is not None else set()
+        return stated & set(self.compacted) | digests
 
 
 class Source(_Camel, frozen=True):
@@ -102,6 +124,10 @@ def load_audit(path: Path, login: Path | None = None) -> AuditSettings:
         sentence = "source.bytesPerSecond and deadlineSeconds must be at least 1"
         raise Refusal(Refused.INVALID_SPEC, sentence)
     return msgspec.structs.replace(settings, login=login)
+
+
+def _digest(salt: str, name: str) -> str:
+    return hashlib.sha256(f"{salt}:{name}".encode()).hexdigest()
 
 
 def matched(pattern: str, names: Iterable[str]) -> list[str]:

@@ -60,6 +60,27 @@ async def test_audit_starts_without_topic_of_its_own() -> None:
     assert "topic" not in json.dumps(msgspec.to_builtins(asked.report))
 
 
+async def test_names_of_other_topics_stay_secret() -> None:
+    scene = an_audit()
+    topics = scene.term.image.topics
+    (topic_id,) = topics
+    once = topics.set(topic_id, msgspec.structs.replace(topics[topic_id], compacted=True))
+    scene.term.controller.image = msgspec.structs.replace(scene.term.image, topics=once)
+    scene.objects.verifications.put(
+        {
+            "metadata": {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "source": {"existingTopics": {"matchPattern": "other"}},
+            },
+        }
+    )
+    await step(scene)
+    assert '"orders' not in json.dumps(scene.kube.find(CONFIG_MAPS, "kafka", "check-config"))
+    asked = config(scene).source.existing_topics
+    assert asked.treated_as_compacted(["orders", "payments"]) == {"orders"}
+
+
 async def test_findings_are_shown_with_brokers() -> None:
     scene = an_audit()
     await step(scene)

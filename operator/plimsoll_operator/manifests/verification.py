@@ -3,6 +3,7 @@ write one ConfigMap."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ class SparkDriver:
     servers: str = ""
     """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
     once_compacted: tuple[str, ...] = ()
-    """For an audit: topics that are compacted no more; their logs may have gaps."""
+    """For an audit: topics that are compacted no more; their logs may have gaps. The driver gets
+    digests of the names, since its configuration may be read by others than may describe them."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
     rpc_secret: str = ""  # random text, the secret of the RPC between driver and executors
@@ -316,13 +318,19 @@ def _audit(driver: SparkDriver) -> Manifest:
     content: dict[str, Any] = {
         "existingTopics": {
             "matchPattern": source.existing_topics.match_pattern,
-            "compacted": list(driver.once_compacted),
+            "onceCompacted": _digests(driver.verification.metadata.uid, driver.once_compacted),
         },
         "reads": source.reads or "Disk",
     }
     if source.bytes_per_second is not None:
         content["bytesPerSecond"] = bytes_per_second(source.bytes_per_second)
     return {"source": content}
+
+
+def _digests(salt: str, names: Collection[str]) -> Manifest:
+    """Return digests by which the driver recognises these names among those that it sees."""
+    digests = (hashlib.sha256(f"{salt}:{name}".encode()).hexdigest() for name in names)
+    return {"salt": salt, "digests": sorted(digests)}
 
 
 def _executors(driver: SparkDriver) -> Manifest:
