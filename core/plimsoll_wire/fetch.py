@@ -194,6 +194,25 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     )
 
 
+def without_repeats(request: FetchRequest) -> FetchRequest:
+    """Return the request with each partition named once. Of repeated ones the last counts, at the
+    place of the first, as in Kafka."""
+    named = {
+        (topic.name, topic.topic_id, one.partition)
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    if len(named) == sum(len(topic.partitions) for topic in request.topics):
+        return request
+    topics: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
+    for topic in request.topics:
+        partitions = topics.setdefault((topic.name, topic.topic_id), {})
+        partitions.update((one.partition, one) for one in topic.partitions)
+    return request._replace(
+        topics=[FetchTopic(*key, list(partitions.values())) for key, partitions in topics.items()]
+    )
+
+
 def _followers(body: memoryview) -> FetchRequest | None:
     """Decode a request in the form that this project's followers send if at most one partition has
     changed, as in most requests. Return None for any other form."""

@@ -79,28 +79,6 @@ async def test_poll_is_read_again_once_bytes_suffice(one: Broker, reads: Counter
     assert reads == {0: 2, 1: 2}
 
 
-@pytest.mark.usefixtures("reads")
-@pytest.mark.parametrize(("there", "offsets"), [(0, (0, 0)), (1, (0, 1)), (1, (1, 0))])
-async def test_poll_with_repeated_partition_needs_both_amounts(
-    one: Broker, there: int, offsets: tuple[int, int]
-) -> None:
-    """It waited to its end: what came was counted for one of them, within the limit of the other,
-    which the records that were there had filled."""
-    consumer, producer = await one.client(), await one.client()
-    size = len(SMALL)
-    for _ in range(there):
-        await producer.produce("t", SMALL, index=0)
-    wanted = {"partition_bytes_max": size, "max_bytes": 2**20}
-    values = fetch_values("t", (0, 0), max_wait=60_000, min_bytes=2 * size, **wanted)
-    for named, offset in zip(values["topics"][0]["partitions"], offsets, strict=True):
-        named["fetch_offset"] = offset
-    poll = asyncio.create_task(consumer.ask(ApiKey.FETCH, 12, values))
-    await until(lambda: bool(one.hosted("t", 0).replica.parked._for_commit))
-    await producer.produce("t", SMALL, index=0)
-    reply: Any = await asyncio.wait_for(poll, 30)
-    assert [len(bytes(each.records)) for each in reply.responses[0].partitions] == [size, size]
-
-
 async def test_small_poll_is_answered_at_the_byte(one: Broker, reads: Counter[int]) -> None:
     consumer, producer = await one.client(), await one.client()
     await producer.produce("t", SMALL, index=0)

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 
 from plimsoll_broker.handlers import fetch_session
-from plimsoll_broker.handlers.fetch_poll import LongPoll, Poll
+from plimsoll_broker.handlers.fetch_poll import LongPoll, Poll, TooLong
 from plimsoll_broker.handlers.fetch_reading import Asked, FollowerIdentity, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, in_turns
@@ -36,6 +36,7 @@ from plimsoll_wire.fetch import (
     TooManyNamed,
     decode_request,
     encode_response,
+    without_repeats,
 )
 
 _FIRST_EPOCH, _FINAL_EPOCH = 0, -1
@@ -61,12 +62,12 @@ class FetchHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None]:
         if len(context.body) > LONG_BYTES:
             return self._long(context)
-        return self._fetch(context, decode_request(context.body, context.api_version))
+        return self._fetch(context, self._decoded(context.body, context.api_version))
 
     async def _long(self, context: RequestContext) -> Reply | None:
         version = context.api_version
         try:
-            decode = partial(decode_request, context.body, version, self._named_max)
+            decode = partial(self._decoded, context.body, version, self._named_max)
             request = await self._aside.do(decode)
         except TooManyNamed:
             if version < _CODE_VERSION:
@@ -74,6 +75,15 @@ class FetchHandler:
             return encode_response(version, [], Code.INVALID_REQUEST)
         reply = self._fetch(context, request)
         return await reply if isinstance(reply, Awaitable) else reply
+
+    def _decoded(
+        self, body: memoryview, version: int, named_max: int | None = None
+    ) -> FetchRequest:
+        request = decode_request(body, version, named_max)
+        topics = request.topics
+        if not topics or len(topics) == len(topics[0].partitions) == 1:  # most requests
+            return request
+        return without_repeats(request)
 
     def _fetch(
         self, context: RequestContext, request: FetchRequest
@@ -178,7 +188,10 @@ class FetchHandler:
             for topic in request.topics
         ]
         poll = Poll(self._manager, context, request, asked)
-        read = poll.read()
+        try:
+            read = poll.read()
+        except TooLong:
+            return LongPoll(self._manager, context, request, asked).run(self._aside)
         enough = read.is_enough(poll.min_bytes) or not request.topics
         if enough or request.max_wait_ms <= 0:
             return poll.reply(read)

@@ -15,9 +15,11 @@ Source: Kafka's `DelayedFetch`, which counts in the same way.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from plimsoll_broker.background import SLICE_S
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
@@ -28,12 +30,13 @@ from plimsoll_broker.handlers.fetch_reading import (
     read,
     read_own_copy,
 )
-from plimsoll_broker.handlers.long_work import Aside, in_turns
+from plimsoll_broker.handlers.long_work import Aside, in_turns, next_turn
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.requests_and_replies import Granted
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.segment import SearchUnfinished
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_process.waits import set_within
@@ -120,16 +123,15 @@ class Growth:
         moved, self._moved = self._moved, {}
         return moved
 
-    def count(self, hosted: Hosted, times: int) -> None:
+    def count(self, hosted: Hosted) -> None:
         """Add the bytes that arrived in the partition since its last look or count, within its
-        limit. `times`: the number of times that the request names the partition. If they cannot be
-        determined, `is_enough` becomes True."""
+        limit. If they cannot be determined, `is_enough` becomes True."""
         before, end = self._ends.get(hosted), self._end(hosted)
         self._ends[hosted] = end
         if before is None or end < before:
             self._unknown = True
         elif end > before:
-            came = times * self._between(hosted, before, end)
+            came = self._between(hosted, before, end)
             if (room := self._room.get(hosted)) is not None:
                 came = min(came, room)
                 self._room[hosted] = room - came
@@ -137,16 +139,21 @@ class Growth:
 
     def _between(self, hosted: Hosted, first: int, end: int) -> int:
         """Return the number of bytes from offset `first` to before `end` in the partition's log. If
-        the log cannot be read, return 0 and make `is_enough` True, so that the next look reports
-        the error."""
+        the log cannot be read or the search takes long, return 0 and make `is_enough` True, so that
+        the next look reports the error or continues the search."""
         try:
             return hosted.log.reader.bytes_between(first, end)
-        except StorageError:
-            self._unknown = True  # the look reports the error
+        except (StorageError, SearchUnfinished):
+            self._unknown = True
             return 0
 
     def _end(self, hosted: Hosted) -> int:
         return hosted.log.log_end_offset if self._by_end else hosted.replica.high_watermark
+
+
+class TooLong(Exception):
+    """Raised if a look would hold the event loop for longer than a slice; a `LongPoll` serves the
+    request instead."""
 
 
 class Poll:
@@ -169,7 +176,7 @@ class Poll:
         self.asked = asked
         self.growth = Growth(by_end=request.replica_id is not None)
         # By hosted partition, once it waits.
-        self.watched: dict[Hosted, list[Asked]] = {}
+        self.watched: dict[Hosted, Asked] = {}
         self.future: asyncio.Future[Reply | None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -193,26 +200,38 @@ class Poll:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(self) -> Read:
+    def read(self, *, cuts: bool = False) -> Read:
         """Read all partitions once, within the reply memory that the connection is granted, and
-        return the result. Pass the result to `reply` or `drop`, which settle the memory."""
+        return the result. Pass the result to `reply` or `drop`, which settle the memory. If that
+        takes longer than SLICE_S seconds, raise TooLong. `cuts`: True to return the other
+        partitions without records instead, as where a reply is full; the result is urgent."""
         wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         try:
-            return self._look(granted, wanted)
+            return self._look(granted, wanted, cuts=cuts)
         except BaseException:
             self.connection.account.settle(granted, 0)
             raise
 
-    def _look(self, granted: int, wanted: int) -> Read:
+    def _look(self, granted: int, wanted: int, *, cuts: bool) -> Read:
         left = granted
         topics: list[Topic] = []
         size = 0
-        urgent = False
+        urgent = is_cut = False
+        starved = not granted
+        until_s = time.monotonic() + SLICE_S
         for topic, asked in self.asked:
             fetched = []
             for one in asked:
-                result = self._denied(one) or one.refused or self._read(one, left)
+                if not is_cut and time.monotonic() >= until_s:
+                    is_cut = True
+                try:
+                    result = self._looked(one, 0 if is_cut else left, starved=starved)
+                except SearchUnfinished:
+                    is_cut = True
+                    result = self._looked(one, 0, starved=starved)
+                if is_cut and not cuts:
+                    raise TooLong
                 if result.code != Code.NONE or result.diverging is not None:
                     urgent = True
                     if result.code != Code.NONE:
@@ -222,6 +241,7 @@ class Poll:
                 left -= got
                 fetched.append(result)
             topics.append((topic.name or "", topic.topic_id, fetched))
+        urgent = urgent or is_cut
         there = size
         if 0 < size < self.min_bytes and not urgent:
             found = (one for _, _, fetched in topics for one in fetched)
@@ -243,10 +263,15 @@ class Poll:
             return None
         return FetchedPartition(one.partition.partition, Code.TOPIC_AUTHORIZATION_FAILED)
 
-    def _read(self, one: Asked, left: int) -> FetchedPartition:
+    def _looked(self, one: Asked, left: int, *, starved: bool) -> FetchedPartition:
+        """Return the result of one partition: a refusal, or at most `left` bytes of records.
+        `starved`: True if no memory was granted. Raise SearchUnfinished if the next call continues
+        the search for the records."""
+        if (refused := self._denied(one) or one.refused) is not None:
+            return refused
         assert one.hosted is not None, "a partition that is not here is refused"
         if self.request.own_copy:
-            return read_own_copy(one.hosted, one.partition, left)
+            return read_own_copy(one.hosted, one.partition, left, starved=starved)
         return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
 
     def reply(self, read: Read) -> Reply:
@@ -324,7 +349,7 @@ class Poll:
 
     def _watch(self, one: Asked) -> None:
         if one.hosted is not None:
-            self.watched.setdefault(one.hosted, []).append(one)
+            self.watched[one.hosted] = one
 
     def moved(self, hosted: Hosted) -> None:
         """Record that the partition has new records and no longer holds this Poll. The next `wake`
@@ -358,7 +383,7 @@ class Poll:
         is."""
         if not at_last and not self._is_worth_a_look():
             return None
-        read = self.read()
+        read = self.read(cuts=True)
         if at_last or read.is_enough(self.min_bytes):
             return self.reply(read)
         self._wait_again(read)
@@ -374,17 +399,15 @@ class Poll:
             return True
         for hosted in moved:
             self._listen_to(hosted)
-            growth.count(hosted, len(self.watched[hosted]))
+            growth.count(hosted)
         return growth.is_enough
 
     def _fails(self, hosted: Hosted) -> bool:
-        """Return True if any request for this partition would get an error, a divergence or a
-        denial, which must be sent at once."""
-        return any(
-            self._denied(one) is not None
-            or fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
-            for one in self.watched[hosted]
-        )
+        """Return True if this partition would get an error, a divergence or a denial, which must be
+        sent at once."""
+        one = self.watched[hosted]
+        failing = fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
+        return failing is not None or self._denied(one) is not None
 
     def _all(self) -> Iterator[Asked]:
         for _, asked in self.asked:
@@ -452,7 +475,7 @@ class LongPoll(Poll):
                 return
             async for hosted in in_turns(moved):
                 self._listen_to(hosted)
-                growth.count(hosted, len(self.watched[hosted]))
+                growth.count(hosted)
                 if growth.is_enough or self._fails(hosted):
                     return
 
@@ -469,7 +492,7 @@ class LongPoll(Poll):
                     if one.hosted not in self._listening:  # it moved since `_listen`
                         self._listen_to(one.hosted)
                     self.growth.looked_at(one.hosted)
-                result = self._denied(one) or one.refused or self._read(one, granted - size)
+                result = await self._looked_slowly(one, granted - size, starved=not granted)
                 urgent = urgent or result.code != Code.NONE or result.diverging is not None
                 size += (told := len(result.records))
                 if one.hosted is not None and size < self.min_bytes:
@@ -485,6 +508,13 @@ class LongPoll(Poll):
             for topic, asked in self.asked
         ]
         return Read(topics, size, urgent, granted, wanted, there)
+
+    async def _looked_slowly(self, one: Asked, left: int, *, starved: bool) -> FetchedPartition:
+        while True:
+            try:
+                return self._looked(one, left, starved=starved)
+            except SearchUnfinished:
+                await next_turn()
 
     def moved(self, hosted: Hosted) -> None:
         super().moved(hosted)

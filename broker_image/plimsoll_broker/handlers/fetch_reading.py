@@ -113,7 +113,8 @@ def read(
     """Return records of one partition, at most `left` bytes and the partition's limit, but at least
     one batch if `left` is above 0. A follower gets records up to the log end, a consumer up to the
     high watermark. The result is an error instead if reading is not allowed or fails; an unreadable
-    log may take the replica offline."""
+    log may take the replica offline. For a consumer raise SearchUnfinished if the next call
+    continues the search for the offset."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     checked = fault(manager, hosted, partition, for_follower=for_follower)
     if checked is not None:
@@ -123,7 +124,8 @@ def read(
     records: Buffer | Batches = b""
     if left > 0 and partition.offset < end:
         try:
-            records = _records(log, partition.offset, min(partition.max_bytes, left), end)
+            size = min(partition.max_bytes, left)
+            records = _records(log, partition.offset, size, end, in_steps=not for_follower)
         except StorageError as error:
             manager.driver.cannot_read(hosted, partition.offset, error)
             manager.touch(hosted)
@@ -131,16 +133,22 @@ def read(
     return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
 
 
-def read_own_copy(hosted: Hosted, partition: FetchPartition, left: int) -> FetchedPartition:
+def read_own_copy(
+    hosted: Hosted, partition: FetchPartition, left: int, *, starved: bool
+) -> FetchedPartition:
     """Return committed records of this broker's replica, leader or not, from its files as they are,
     at most `left` bytes. The error is CORRUPT_MESSAGE if the files hold no whole batch at the
-    offset, KAFKA_STORAGE_ERROR if the disk failed.
+    offset, KAFKA_STORAGE_ERROR if the disk failed, REQUEST_TIMED_OUT if there are records, but no
+    memory for a reply (`starved`): the auditor asks again. Raise SearchUnfinished if the next call
+    continues the search for the offset.
 
     An error has no effect on the replica, and its result states the log start: the reader is an
     auditor, which continues behind the error."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     code = replica.own_copy_fetch(partition.offset)
     records: Buffer = b""
+    if code is Code.NONE and starved and partition.offset < replica.high_watermark:
+        code = Code.REQUEST_TIMED_OUT
     if code is Code.NONE and left > 0:
         size = min(partition.max_bytes, left)
         try:
@@ -164,11 +172,13 @@ def fault(
     return None if checked is Code.NONE else checked
 
 
-def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
+def _records(
+    log: Log, offset: int, max_bytes: int, end: int, *, in_steps: bool
+) -> Buffer | Batches:
     """Return whole batches from `offset` to before `end`: from the memory cache, where most readers
     at the log end find them, or else from the segment files. Raise StorageError."""
     found = log.recent.read(offset, max_bytes, end)
-    return log.read(offset, max_bytes, end) if found is None else found
+    return log.read(offset, max_bytes, end, in_steps=in_steps) if found is None else found
 
 
 def refusal(index: int, answer: Code | EndOffset) -> FetchedPartition:

@@ -65,6 +65,15 @@ async def _in_turns(owner: WorkOwner, slices: SliceTurns, items: Iterable[T]) ->
         yield item
 
 
+async def next_turn() -> None:
+    """End a slice of a client's request: wait for the turn of its principal, as `in_turns` does."""
+    owner = SERVING.get()
+    if owner is None or owner.slices is None:
+        await asyncio.sleep(0)
+    else:
+        await owner.slices.wait(owner, owner.holder)
+
+
 class Aside:
     """Runs handlers' long work in threads. Each port has its own object; those of all clients'
     ports share one queue."""

@@ -309,21 +309,24 @@ class Log:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int, *, in_steps: bool = False
+    ) -> bytes | memoryview:
         """Return whole batches below `up_to_offset`, beginning with the one that holds `offset`, or
         the next one if compaction removed that. Return at least one batch, even above `max_bytes`.
-        Return empty bytes if `offset` is not below both `up_to_offset` and the log end."""
+        Return empty bytes if `offset` is not below both `up_to_offset` and the log end. `in_steps`:
+        raise SearchUnfinished instead of searching for long; the next call continues."""
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
             return b""
         limit = None if up_to_offset >= end else up_to_offset
-        return self.reader.read(offset, max_bytes, limit)
+        return self.reader.read(offset, max_bytes, limit, in_steps=in_steps)
 
     def read_stored(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
         """Return whole batches as `read` does, but from the files alone and as they are there: the
         caller must check CRCs, gaps and leader epochs. Raise StorageError (CORRUPT) if there is no
-        whole batch at `offset`."""
+        whole batch at `offset`, SearchUnfinished if the next call continues the search."""
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
             return b""

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from plimsoll_core.cluster.topic_configs import MAX_LAG, MIN_LAG, compacts, deletes
+from plimsoll_core.cluster.topic_configs import (
+    INDEX_INTERVAL,
+    INDEX_INTERVAL_MAX,
+    MAX_LAG,
+    MIN_LAG,
+    compacts,
+    deletes,
+)
 from plimsoll_core.compaction.plan import CompactionLimits
 
 _LIMITS = CompactionLimits()
@@ -83,7 +90,9 @@ class LogConfig:
             segment_bytes=min(number("segment.bytes", default.segment_bytes), _SEGMENT_BYTES_MAX),
             segment_ms=segment_ms,
             segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
-            index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
+            index_interval_bytes=min(
+                number(INDEX_INTERVAL, default.index_interval_bytes), INDEX_INTERVAL_MAX
+            ),
             retention_ms=limit("retention.ms", default.retention_ms),
             retention_bytes=limit("retention.bytes", default.retention_bytes),
             active_kept_ms=active_kept_ms,

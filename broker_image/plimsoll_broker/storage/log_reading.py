@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
-from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.segment import SearchUnfinished, Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_wire.batches import BadBatch, BatchError, Batches, BatchHeader, end_of_empty
 
@@ -174,7 +174,15 @@ class LogReader:
     """Reads batches of one log by offset. It remembers the file positions after recent reads, where
     the same readers will continue."""
 
-    __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments", "_stored_hints")
+    __slots__ = (
+        "_directory",
+        "_epochs",
+        "_hints",
+        "_recent",
+        "_searched",
+        "_segments",
+        "_stored_hints",
+    )
 
     def __init__(
         self,
@@ -189,13 +197,18 @@ class LogReader:
         self._segments = segments
         self._hints: _Hints = {}
         self._stored_hints: _Hints = {}
+        # By the offset that an auditor's read searches: where its last step ended.
+        self._searched: _Hints = {}
 
-    def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int | None, *, in_steps: bool = False
+    ) -> bytes | memoryview:
         """Return whole batches below `up_to_offset` (None: no bound), beginning with the one that
         holds `offset`; at least one, even above `max_bytes`. If compaction left only empty batches
         there, add further reads until there is a record, at most EMPTY_READS_MAX: librdkafka
-        reports a reply without any record as truncated."""
-        data = self._read(offset, max_bytes, up_to_offset)
+        reports a reply without any record as truncated. `in_steps`: raise SearchUnfinished instead
+        of searching for long; the next call continues the search."""
+        data = self._read(offset, max_bytes, up_to_offset, in_steps=in_steps)
         parts = [data]
         while data and len(parts) < EMPTY_READS_MAX and (end := end_of_empty(data)) is not None:
             data = self._read(end, max_bytes, up_to_offset)
@@ -207,13 +220,23 @@ class LogReader:
     ) -> bytes | memoryview:
         """Return whole batches from the file of one segment as they are there, beginning with the
         one that holds `offset` or the next one. The batches may be damaged, so what is remembered
-        of them serves only reads of this kind. Raise StorageError if none is found."""
+        of them serves only reads of this kind. Raise StorageError if none is found,
+        SearchUnfinished if the next call continues the search."""
         at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        searched, reached = self._searched.pop(offset, (None, 0))
+        if searched is not None and searched in self._segments:
+            at = self._segments.index(searched)
         hinted, position = self._stored_hints.pop(offset, (None, 0))
         try:
             for segment in self._segments[max(at, 0) :]:
                 begin = position if segment is hinted else None
-                if (found := segment.find_stored(offset, begin)) is not None:
+                after = reached if segment is searched else 0
+                try:
+                    found = segment.find_stored(offset, begin, after)
+                except SearchUnfinished as unfinished:
+                    self._remember(offset, segment, unfinished.position, hints=self._searched)
+                    raise
+                if found is not None:
                     data, next_offset = segment.read_stored(found, max_bytes, up_to_offset)
                     self._remember(
                         next_offset, segment, found + len(data), hints=self._stored_hints
@@ -226,12 +249,13 @@ class LogReader:
     def bytes_between(self, start: int, end: int) -> int:
         """Return the number of bytes from the batch that holds offset `start` to before the batch
         that holds `end`; up to the log's end if there is none, and 0 if no batch holds `start`.
-        Raise StorageError."""
+        Raise StorageError, or SearchUnfinished if the next call continues a search."""
         found = self._recent.bytes_between(start, end)
         if found is not None:
             return found
         try:
-            first, last = self._locate(start), self._locate(end)
+            first = self._locate(start, in_steps=True)
+            last = self._locate(end, in_steps=True)
         except BatchError as error:
             raise self._corrupt(error) from error
         if first is None:
@@ -245,11 +269,13 @@ class LogReader:
         )
         return max(sum(passed) - first[1] + position, 0)
 
-    def _read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
+    def _read(
+        self, offset: int, max_bytes: int, up_to_offset: int | None, *, in_steps: bool = False
+    ) -> bytes | memoryview:
         """Return whole batches from one segment, as `read` does; empty bytes at the log's end.
         Raise StorageError if they are corrupt."""
         try:
-            located = self._locate(offset)
+            located = self._locate(offset, in_steps=in_steps)
             if located is None:
                 return b""
             segment, position, base = located
@@ -261,7 +287,7 @@ class LogReader:
             self._remember(next_offset, segment, position + len(data))
         return data
 
-    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+    def _locate(self, offset: int, *, in_steps: bool = False) -> tuple[Segment, int, int] | None:
         """Return the segment, file position and base offset of the batch that holds `offset`, or of
         the next one if compaction removed that. Return None at the log's end. Raise BatchError if a
         batch is missing in a log without holes."""
@@ -270,7 +296,7 @@ class LogReader:
             return *hint, offset
         at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
         for segment in self._segments[max(at, 0) :]:
-            found = segment.find(offset)
+            found = segment.find_in_steps(offset) if in_steps else segment.find(offset)
             if found is None:
                 continue
             position, header = found
@@ -313,6 +339,7 @@ class LogReader:
         removed, or the log is offline."""
         self._hints.clear()
         self._stored_hints.clear()
+        self._searched.clear()
         self._recent.forget()
 
     def _corrupt(self, error: BatchError) -> StorageError:

@@ -6,8 +6,10 @@ leader epochs, producers or other segments.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
@@ -25,14 +27,30 @@ from plimsoll_wire.batches import (
 )
 
 _SCAN_BYTES = 256 * 1024
-STORED_SCAN_BYTES = 4 * 2**20
-"""How far an auditor's read searches where the index is of no use: it holds the event loop."""
+SEARCH_BYTES = 4 * 2**20
+"""How far one step of a search goes where the index is of no use: it holds the event loop."""
+SEARCH_BATCHES = 1000
+"""The most batches that one step of a search passes: some ten milliseconds. The largest distance of
+two index entries has fewer."""
 POSITION_MAX = 2**31 - 1
 WRITE_BACK_BYTES = 2**20
 
 
+class SearchUnfinished(Exception):
+    """Raised if a step of a search ends before the batch is found, in front of the batch at
+    `position`. The caller repeats its call in a later turn of the event loop."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"the search continues at {position}")
+        self.position = position
+
+
 def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
+
+
+def _is_step(batches: int, size: int) -> bool:
+    return batches >= SEARCH_BATCHES or size > SEARCH_BYTES
 
 
 _CUT_PART = 8
@@ -58,6 +76,8 @@ class Segment:
         self._index_interval_bytes = index_interval_bytes
         self.bytes_since_index = 0
         self.base_offset = base_offset
+        # Base offset and position of the batches at which steps of searches ended, in order.
+        self._reached: list[tuple[int, int]] = []
         # True if offsets may be sparse: the topic is or was compacted.
         self.holes = False
         # During a swap, the file that a start would use instead of or besides this one; removed
@@ -285,6 +305,20 @@ class Segment:
                 return at, header
         return None
 
+    def find_in_steps(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Do one step of what `find` does. Raise SearchUnfinished if more steps are needed: the
+        next call continues there. Call it in the event loop only."""
+        before = bisect_right(self._reached, offset, key=itemgetter(0)) - 1
+        reached = self._reached[before][1] if before >= 0 else 0
+        start = max(self.position_for(offset), reached)
+        for number, (at, header) in enumerate(self.headers(start)):
+            if header.last_offset >= offset:
+                return at, header
+            if number and _is_step(number, at - start):
+                self._reached.insert(before + 1, (header.base_offset, at))
+                raise SearchUnfinished(at)
+        return None
+
     def read(
         self,
         position: int,
@@ -306,19 +340,20 @@ class Segment:
             check_places(data, base_offset, epoch_at, position, holes=self.holes)
         return data, next_offset
 
-    def find_stored(self, offset: int, position: int | None) -> int | None:
+    def find_stored(self, offset: int, position: int | None, reached: int = 0) -> int | None:
         """Return the position of the batch that holds `offset`, or of a later one, whatever is
-        before it in the file. `position`: where to look first, None if unknown. Return None if it
-        is not in this segment. Raise BatchError if that cannot be determined, or not within
-        STORED_SCAN_BYTES."""
+        before it in the file. `position`: where to look first, None if unknown; `reached`: where
+        the previous step of this search ended. Return None if it is not in this segment. Raise
+        BatchError if that cannot be determined, SearchUnfinished if more steps are needed."""
         if position is not None and (self._ends_at(position) or -1) >= offset:
             return position
-        start = self.position_for(offset)
-        for at, header in self._scan(start, None, self.file, anywhere=True):
+        start = max(self.position_for(offset), reached)
+        scanned = self._scan(start, None, self.file, anywhere=True)
+        for number, (at, header) in enumerate(scanned):
             if header.last_offset >= offset:
                 return at
-            if at - start > STORED_SCAN_BYTES:
-                raise BatchError(BadBatch.PLACE, at)
+            if number and _is_step(number, at - start):
+                raise SearchUnfinished(at)
         return None
 
     def read_stored(
@@ -375,6 +410,7 @@ class Segment:
         self.size = position
         self._begun = min(self._begun, position)
         self._found_bytes = min(self._found_bytes, position)
+        self._reached = [each for each in self._reached if each[1] < position]
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.bytes_since_index = 0

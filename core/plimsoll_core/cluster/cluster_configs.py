@@ -21,6 +21,7 @@ from plimsoll_core.cluster.topic_configs import (
     BY_NAME,
     CLEANUP_POLICY,
     COMPRESSION_TYPE,
+    INDEX_INTERVAL_MAX,
     MAX_LAG,
     MIN_LAG,
     UNCLEAN_RECOVERY,
@@ -109,7 +110,7 @@ OWN_KEYS = {
             "log.index.interval.bytes",
             4_096,
             0,
-            INT32_MAX,
+            INDEX_INTERVAL_MAX,
             "Bytes of a log between two entries of its index.",
         ),
         integer(

@@ -42,6 +42,10 @@ SEGMENT_BYTES = "segment.bytes"
 CLIENT_SEGMENT_BYTES_MIN = 2**20
 """Kafka's least segment size, in bytes, for clients' topics. Topic objects may state less; a client
 could otherwise cause one file for each batch."""
+INDEX_INTERVAL = "index.interval.bytes"
+INDEX_INTERVAL_MAX = 64 * 1024
+"""The largest distance, in bytes, of two entries of an index. A read searches that far for its
+first batch."""
 AUTO_CREATE = "auto.create.topics.enable"
 
 _NO_TIERS = "brokers keep all segments on their own volume"
@@ -89,10 +93,10 @@ KEYS: tuple[ConfigKey, ...] = (
     ),
     fixed("follower.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
     integer(
-        "index.interval.bytes",
+        INDEX_INTERVAL,
         4_096,
         0,
-        INT32_MAX,
+        INDEX_INTERVAL_MAX,
         "Bytes of the log between two entries of its index.",
     ),
     fixed("leader.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
@@ -241,7 +245,8 @@ def client_configs(
 ) -> ClientConfigs | Refusal:
     """Check the configs that a client sets for a topic and return them as they are stored, or a
     Refusal. `before` holds the topic's present configs: a segment size below the minimum for
-    clients is accepted if it does not change."""
+    clients is accepted if it does not change; an unchanged index interval above
+    INDEX_INTERVAL_MAX, which was allowed earlier, is replaced by INDEX_INTERVAL_MAX."""
     split = split_min_isr(configs)
     if isinstance(split, Refusal):
         return split
@@ -249,6 +254,9 @@ def client_configs(
     kept = canonical({name: _trimmed(text) for name, text in rest.items()})
     if isinstance(kept, Refusal):
         return kept
+    interval = kept.get(INDEX_INTERVAL, "")
+    if before and interval == before.get(INDEX_INTERVAL) and interval.isdecimal():
+        kept[INDEX_INTERVAL] = str(min(int(interval), INDEX_INTERVAL_MAX))
     if refusal := check_configs(kept):
         return refusal
     kept = {name: str(BY_NAME[name].parse(text)) for name, text in kept.items()}

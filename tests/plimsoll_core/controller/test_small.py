@@ -115,6 +115,7 @@ class TestConfigs:
             ("retention.ms", "٣"),
             ("retention.ms", "9" * 400),
             ("segment.bytes", "0"),
+            ("index.interval.bytes", str(2**16 + 1)),
             ("max.message.bytes", str(2**31)),
             ("flush.messages", "0"),
             ("compression.type", "none"),
@@ -166,6 +167,15 @@ class TestConfigs:
         assert refusal.message == "segment.bytes must be at least 1048576 for clients."
         assert client_configs(small, small) == (small, None)
         assert check_configs(small) is None, "an owner may"
+
+    def test_stored_too_large_index_interval_is_reduced(self) -> None:
+        """A client may set other configs of a topic that has it from earlier."""
+        stored = {"index.interval.bytes": str(2**31 - 1)}
+        refusal = client_configs(stored)
+        assert isinstance(refusal, Refusal)
+        assert "index.interval.bytes must be a whole number from 0 to 65536" in refusal.message
+        kept = {"index.interval.bytes": "65536", "flush.ms": "1"}
+        assert client_configs({**stored, "flush.ms": "1"}, stored) == (kept, None)
 
     @pytest.mark.parametrize(
         ("name", "text", "sentence"),
@@ -223,6 +233,7 @@ class TestBrokerConfigs:
             ("log.retention.hours", "9" * 10, "log.retention.hours must be a whole number"),
             ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
             ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
+            ("log.index.interval.bytes", "65537", "a whole number from 0 to 65536"),
             ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
             ("num.io.threads", "8", "There is no broker config num.io.threads"),
             ("log.retention.mss", "8", "log.retention.mss; similar are log.retention.ms"),
