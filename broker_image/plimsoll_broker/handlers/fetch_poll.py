@@ -221,10 +221,10 @@ class Poll:
         starved = not granted
         until_s = time.monotonic() + SLICE_S
         for topic, asked in self.asked:
-            fetched = []
+            fetched: list[FetchedPartition] = []
             for one in asked:
-                if not is_cut and time.monotonic() >= until_s:
-                    is_cut = True
+                is_first = not (topics or fetched)
+                is_cut = is_cut or (not is_first and time.monotonic() >= until_s)
                 try:
                     result = self._looked(one, 0 if is_cut else left, starved=starved)
                 except SearchUnfinished:
