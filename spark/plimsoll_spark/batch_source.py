@@ -27,6 +27,8 @@ from plimsoll_spark.replica_reader import Connections, Held, Place, RateLimit, R
 RANGE_OFFSETS = 200_000
 TIMEOUT_S = 3600.0
 ROWS_AT_ONCE = 10_000
+NAMED_MAX = 5
+"""The most partitions that a message names."""
 KAFKA = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 SCHEMA = (
@@ -143,6 +145,8 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         if since := self._options.get("startingtimestamp"):
             starts = topics.offsets_at(found, int(since))
         ends = self._bounds("endingoffsets", "latest")
+        _check_named("startingOffsets", starts, found)
+        _check_named("endingOffsets", ends, found)
         return [
             OffsetSpan(place, first, min(first + RANGE_OFFSETS, end))
             for one in found
@@ -198,14 +202,32 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         return min(one.log.log_end_offset, _bound(bounds, one))
 
 
+def _check_named(option: str, bounds: Any, partitions: Sequence[AuditedPartition]) -> None:
+    """Raise `WrongOption` if `bounds` are offsets by topic and partition, and do not name all of
+    `partitions`. Spark's Kafka source refuses this, too."""
+    if not isinstance(bounds, dict):
+        return
+    unnamed = [
+        f"{one.topic}-{one.partition}"
+        for one in partitions
+        if str(one.partition) not in bounds.get(one.topic, {})
+    ]
+    if unnamed:
+        more = f", and {len(unnamed) - NAMED_MAX} more" if len(unnamed) > NAMED_MAX else ""
+        raise WrongOption(
+            f"option {option} does not name {', '.join(unnamed[:NAMED_MAX])}{more}: state an offset"
+            " for every partition, -2 for the earliest, -1 for the latest"
+        )
+
+
 def _bound(bounds: Any, one: AuditedPartition) -> int:
     """Return one partition's bound as an offset. As in Spark's Kafka source, -2 is the log start
-    offset, and -1 the log end offset. A partition that `bounds` does not name gets its log start
-    offset."""
+    offset, and -1 the log end offset. `bounds`: a word, or offsets by topic and partition that name
+    this one."""
     log = one.log
     stated = bounds
     if isinstance(bounds, dict):
-        stated = bounds.get(one.topic, {}).get(str(one.partition), -2)
+        stated = bounds[one.topic][str(one.partition)]
     if stated in ("earliest", -2):
         return log.log_start_offset
     return log.log_end_offset if stated in ("latest", -1) else int(stated)

@@ -9,6 +9,9 @@ from tests.plimsoll_spark.test_audit_local import BATCHES, RECORDS, damage, flip
 
 from plimsoll_spark import sources
 from plimsoll_spark.batch_source import BatchSourceReader, SourceOptions, WrongOption
+from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
+from plimsoll_spark.replica_reader import Place
+from plimsoll_spark.topics import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +53,31 @@ def test_sources_show_batches_and_findings(tmp_path: Path, spark: "SparkSession"
 def test_options_without_cluster_are_refused() -> None:
     with pytest.raises(WrongOption, match=r"kafka\.bootstrap\.servers"):
         BatchSourceReader({"subscribe": "t"}).partitions()
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_json_offsets_must_name_every_partition(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    log = OffsetRange(log_start_offset=0, log_end_offset=9)
+    two = [
+        AuditedPartition(
+            topic="t",
+            partition=number,
+            log=log,
+            replicas=(Place("t", number, 0, "h", 1),),
+            in_sync=frozenset({0}),
+            away=(),
+        )
+        for number in (0, 1)
+    ]
+    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: two)
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    with pytest.raises(WrongOption, match=f"{option} does not name t-1: "):
+        BatchSourceReader({**options, option: '{"t": {"0": 5}}'}).partitions()
+    spans = BatchSourceReader({**options, option: '{"t": {"0": 5, "1": -1}}'}).partitions()
+    first = {"startingOffsets": [(0, 5, 9)], "endingOffsets": [(0, 0, 5), (1, 0, 9)]}[option]
+    assert [(one.place.partition, one.first, one.end) for one in spans] == first
 
 
 def test_copies_from_memory_are_refused() -> None:
