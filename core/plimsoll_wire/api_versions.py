@@ -130,5 +130,10 @@ SUPPORTED: dict[ApiKey, Versions] = {
 }
 
 
+OWN_COPIES = {"name": "plimsoll.own.copies", "min_version": 1, "max_version": 1}
+"""The supported feature that ApiVersions states: a fetch with Kafka's replica id -2 reads the asked
+broker's own replica from disk. Release 0.2 states no feature."""
+
+
 def is_flexible(key: ApiKey, version: int) -> bool:
     return version >= SUPPORTED[key].flexible

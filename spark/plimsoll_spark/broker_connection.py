@@ -3,7 +3,8 @@ them, or from the broker's own replica.
 
 librdkafka has no call for either. Called by `replica_reader`; one request at a time. It takes the
 settings of librdkafka for TLS and SASL (PLAIN, SCRAM). It checks nothing that it receives but its
-form. Sources: Kafka's Fetch v12, Metadata v7, SaslHandshake v1 and SaslAuthenticate v0; RFC 5802.
+form. Sources: Kafka's Fetch v12, Metadata v7, ApiVersions v3, SaslHandshake v1 and SaslAuthenticate
+v0; RFC 5802.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
-FETCH, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 3, 17, 36
+FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 17, 18, 36
 CLIENT_ID = b"plimsoll-audit"
 CONSUMER, OWN_COPY = -1, -2
 """The replica ids of a consumer, and of one that reads the asked broker's own replica (Kafka's
 debugging consumer)."""
+SUPPORTED_FEATURES, SHARE_GROUP_HEARTBEAT = 0, 76
+"""A tag of ApiVersions, and an API. Apache Kafka has this API only with KRaft, and then it always
+states supported features, as Plimsoll does from 0.3 on."""
 REPLY_BYTES_MAX = 128 * 2**20
 WAIT_MS = 500
 SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -32,9 +36,20 @@ ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000
 password that is easy to guess; more would keep the processor busy for as long as it likes."""
 
 
+Answer = TypeVar("Answer")
+
+
 class ConnectionLost(Exception):
     """The broker cannot be reached, closed the connection, did not answer in time, or sent a
     malformed reply."""
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition: its id, host and port."""
+
+    broker: int
+    host: str
+    port: int
 
 
 class LoginRefused(Exception):
@@ -54,10 +69,12 @@ class Fetched(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a broker's metadata say of a partition. `in_sync`: ids of the brokers in the ISR."""
+    """What a broker's metadata say of a partition. `in_sync`: ids of the brokers in the ISR;
+    `leader`: None if there is none."""
 
     leader_epoch: int
     in_sync: frozenset[int]
+    leader: Leader | None = None
 
 
 class BrokerConnection:
@@ -69,6 +86,7 @@ class BrokerConnection:
         on each read and write. Raises `ConnectionLost` and `LoginRefused`."""
         self._correlation = 0
         self._not_before_s = 0.0
+        self._reads_own_copy: bool | None = None
         self._buffer = bytearray()
         try:
             plain = socket.create_connection((host, port), timeout_s)
@@ -100,18 +118,14 @@ class BrokerConnection:
         name = topic.encode()
         replica = OWN_COPY if own_copy else CONSUMER
         body = struct.pack(">iiiibii", replica, WAIT_MS, 1, max_bytes, 0, 0, -1)
-        body += b"\x02" + _uvarint(len(name) + 1) + name + b"\x02"
+        body += b"\x02" + _compact(name) + b"\x02"
         body += struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes)
         self._send(FETCH, 12, body + b"\0\0" + b"\x01" + b"\x01" + b"\0", flexible=True)
 
     def answer(self) -> Fetched:
         """Return the answer to the fetch that was sent. Its `records` become invalid with the next
         call. Raises `ConnectionLost`."""
-        reply = self._receive()
-        try:
-            return self._fetched(reply)
-        except (struct.error, IndexError) as error:
-            raise ConnectionLost(f"a reply cannot be read: {error}") from error
+        return self._parsed(self._fetched)
 
     def _fetched(self, reply: memoryview) -> Fetched:
         at = _skip_tags(reply, 4)
@@ -129,16 +143,32 @@ class BrokerConnection:
         size, at = _uvarint_at(reply, at + 4)
         return Fetched(code, high, start, reply[at : at + max(0, size - 1)])
 
+    # --- asking about the broker and the cluster ------------------------------------------------
+
+    @property
+    def reads_own_copy(self) -> bool:
+        """False if the broker is one of Plimsoll 0.2, which takes a reader of its own replica for a
+        consumer and answers from memory. It is asked once. Raises `ConnectionLost`."""
+        if self._reads_own_copy is None:
+            body = _compact(CLIENT_ID) + _compact(b"1") + b"\0"
+            self._send(API_VERSIONS, 3, body, flexible=True)
+            keys, features = self._parsed(_apis)
+            self._reads_own_copy = bool(features) or SHARE_GROUP_HEARTBEAT not in keys
+        return self._reads_own_copy
+
     def standing(self, topic: str, partition: int) -> Standing | None:
         """Return what the broker's metadata say of the partition, None if they do not show it.
         Raises `ConnectionLost`."""
         name = topic.encode()
         body = struct.pack(">ih", 1, len(name)) + name + b"\0"
         self._send(METADATA, 7, body, flexible=False)
+        return self._parsed(lambda reply: dict(_standings(reply)).get(partition))
+
+    def _parsed(self, parse: Callable[[memoryview], Answer]) -> Answer:
         reply = self._receive()
         try:
-            return next((one for at, one in _standings(reply) if at == partition), None)
-        except (struct.error, IndexError) as error:
+            return parse(reply)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ConnectionLost(f"a reply cannot be read: {error}") from error
 
     # --- logging in -----------------------------------------------------------------------------
@@ -281,32 +311,68 @@ def _standings(reply: memoryview) -> Iterator[tuple[int, Standing]]:
     """Yield number and standing of each partition in an answer about one topic."""
     (brokers,) = struct.unpack_from(">i", reply, 8)
     at = 12
+    known: dict[int, Leader] = {}
     for _ in range(brokers):
-        at = _skip_text(reply, at + 4)  # the id, the host
-        at = _skip_text(reply, at + 4)  # the port, the rack
-    at = _skip_text(reply, at) + 4  # the cluster's id, the controller's
+        (broker,) = struct.unpack_from(">i", reply, at)
+        host, at = _text_at(reply, at + 4)
+        known[broker] = Leader(broker, host, *struct.unpack_from(">i", reply, at))
+        _, at = _text_at(reply, at + 4)  # the rack
+    _, at = _text_at(reply, at)  # the cluster's id
+    at += 4  # the controller's id
     topics, code = struct.unpack_from(">ih", reply, at)
     if topics != 1 or code:
         return
-    at = _skip_text(reply, at + 6) + 1  # the name; if it is internal
-    (partitions,) = struct.unpack_from(">i", reply, at)
-    at += 4
+    _, at = _text_at(reply, at + 6)  # the name
+    (partitions,) = struct.unpack_from(">i", reply, at + 1)
+    at += 5
     for _ in range(partitions):
-        _, partition, _, epoch = struct.unpack_from(">hiii", reply, at)
+        _, partition, leader, epoch = struct.unpack_from(">hiii", reply, at)
         _, at = _ids_at(reply, at + 14)
         in_sync, at = _ids_at(reply, at)
         _, at = _ids_at(reply, at)
-        yield partition, Standing(epoch, frozenset(in_sync))
+        yield partition, Standing(epoch, frozenset(in_sync), known.get(leader))
 
 
-def _skip_text(data: memoryview, at: int) -> int:
+def _text_at(data: memoryview, at: int) -> tuple[str, int]:
+    """Return a text with a length of two bytes, empty if it is null, and the place behind it."""
     (length,) = struct.unpack_from(">h", data, at)
-    return at + 2 + max(0, int(length))
+    end = at + 2 + max(0, length)
+    return bytes(data[at + 2 : end]).decode(), end
 
 
 def _ids_at(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
     (count,) = struct.unpack_from(">i", data, at)
     return struct.unpack_from(f">{count}i", data, at + 4), at + 4 + 4 * count
+
+
+def _apis(reply: memoryview) -> tuple[set[int], set[str]]:
+    """Return the keys of the APIs, and the names of the supported features, in a reply of
+    ApiVersions v3; none if the broker does not know this version."""
+    (code,) = struct.unpack_from(">h", reply, 4)
+    if code:
+        return set(), set()
+    keys, features = set(), set()
+    count, at = _uvarint_at(reply, 6)
+    for _ in range(count - 1):
+        keys.add(struct.unpack_from(">h", reply, at)[0])
+        at = _skip_tags(reply, at + 6)
+    tags, at = _uvarint_at(reply, at + 4)
+    for _ in range(tags):
+        tag, at = _uvarint_at(reply, at)
+        size, at = _uvarint_at(reply, at)
+        end = at + size
+        if tag == SUPPORTED_FEATURES:
+            count, at = _uvarint_at(reply, at)
+            for _ in range(count - 1):
+                length, at = _uvarint_at(reply, at)
+                features.add(bytes(reply[at : at + length - 1]).decode())
+                at = _skip_tags(reply, at + length + 3)
+        at = end
+    return keys, features
+
+
+def _compact(text: bytes) -> bytes:
+    return _uvarint(len(text) + 1) + text
 
 
 def _uvarint(value: int) -> bytes:

@@ -15,7 +15,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from plimsoll_spark.batches import Batch, Problem, Rows, rows, scan
-from plimsoll_spark.broker_connection import BrokerConnection, ConnectionLost, Fetched, Standing
+from plimsoll_spark.broker_connection import (
+    BrokerConnection,
+    ConnectionLost,
+    Fetched,
+    LoginRefused,
+    Standing,
+)
 
 FETCH_BYTES = 2**20
 TIMEOUT_S = 30.0
@@ -34,6 +40,10 @@ class Why(Enum):
 
     UNREACHABLE = "the broker cannot be reached"
     NOT_SERVED = "the broker serves no reads of its own replica"
+    OLD = "the broker's release is older than 0.3, so it reads no replica from disk for an audit"
+    NO_LEADER = "no leader of the partition was found"
+    LOGIN = "the broker refused the login, or does not support its mechanism"
+    BUSY = "the replica changed too much meanwhile to be looked through again"
     OFFLINE = "the replica is offline"
     STARVED = "the broker sends none of the records that it says it has"
     SHORT = "the replica ends before records that the leader has committed"
@@ -41,6 +51,10 @@ class Why(Enum):
     GONE = "the broker does not have the replica any more"
     DENIED = "the user may not read the topic"
     TIME = "the time was up"
+
+
+FINAL = frozenset({Why.OFFLINE, Why.DENIED, Why.OLD, Why.LOGIN})
+"""The causes that do not pass while one waits."""
 
 
 class Place(NamedTuple):
@@ -66,13 +80,15 @@ class Held:
     """The content of one replica in a range. `batches`: the valid ones that end in the range, and
     those behind it that came with the last fetch; `bad`: the offsets without a valid batch;
     `start`: the log start offset after the reading; `end`: the offset before which everything was
-    read; `size`: bytes of valid batches; `why`: why no more was read, None at the range's end."""
+    read; `high_watermark`: as of the last fetch; `size`: bytes of valid batches; `why`: why no more
+    was read, None at the range's end."""
 
     broker: int
     batches: Rows
     bad: list[Bad] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    high_watermark: int = 0
     size: int = 0
     why: Why | None = None
 
@@ -114,13 +130,12 @@ class Connections:
     def standing(self, places: Sequence[Place]) -> Standing | None:
         """Return the standing of a partition by the metadata of all brokers with a replica that can
         be reached: the newest leader epoch, and the brokers that all of them count in the ISR.
-        Return None if none shows the partition. `places`: the partition's. Raises
-        `LoginRefused`."""
+        Return None if none shows the partition. `places`: the partition's."""
         told: list[Standing] = []
         for place in places:
             try:
                 one = self.to(place).standing(place.topic, place.partition)
-            except ConnectionLost:
+            except (ConnectionLost, LoginRefused):
                 self.drop(place)
                 continue
             told += [] if one is None else [one]
@@ -152,7 +167,8 @@ class Stop(Exception):
 
 class ReplicaReader:
     """Reads ranges of one replica. `own_copy`: True to read the broker's own files, whether or not
-    it is the leader; False to read as a consumer, from the leader only."""
+    it is the leader; False to read as a consumer from the leader, and to follow a change of
+    leader."""
 
     def __init__(
         self,
@@ -173,6 +189,7 @@ class ReplicaReader:
         self._limit = limit
         self._settle_s = settle_s
         self._start = 0
+        self._high_watermark = 0
         # Batches that begin before it were read already.
         self._floor = 0
 
@@ -181,8 +198,7 @@ class ReplicaReader:
     ) -> Held:
         """Return the replica's batches from `first` to before `end`. If they cannot all be read,
         return the part that was read, with the cause in `why`. `take`: is called with the bytes of
-        consecutive valid batches, and these batches; the bytes do not stay valid. Raises
-        `LoginRefused`."""
+        consecutive valid batches, and these batches; the bytes do not stay valid."""
         held = Held(self._place.broker, rows([]))
         found: list[Batch] = []
         position = first
@@ -212,6 +228,8 @@ class ReplicaReader:
             held.why = stop.why
         held.batches = rows([one for one in found if one.last_offset >= first])
         held.start, held.end = self._start, min(position, end)
+        held.high_watermark = self._high_watermark
+        held.broker = self._place.broker
         return held
 
     def _next_valid(self, position: int, end: int) -> int:
@@ -261,25 +279,43 @@ class ReplicaReader:
             patience_s = self._settle_s if why is Why.SHORT else AWAY_S
             if why is None:
                 return fetched
-            if why in (Why.OFFLINE, Why.DENIED):
+            if why in FINAL:
                 raise Stop(why)
             if time.time() >= min(began_s + patience_s, self._until_s):
                 raise Stop(Why.TIME if time.time() >= self._until_s else why)
             time.sleep(RETRY_S)
 
-    def _attempt(self, offset: int, max_bytes: int) -> tuple[Fetched | None, Why | None]:
+    def _ask(self, offset: int, max_bytes: int) -> Fetched | Why:
+        """Ask the broker once. As a consumer, turn to the partition's new leader for the next try
+        if this broker does not lead it any more."""
         place = self._place
         try:
             connection = self._connections.to(place)
+            if self._own_copy and not connection.reads_own_copy:
+                return Why.OLD
             connection.ask(place.topic, place.partition, offset, max_bytes, own_copy=self._own_copy)
             fetched = connection.answer()
+            if self._own_copy or fetched.code not in (UNKNOWN_TOPIC, NOT_LEADER):
+                return fetched
+            now = connection.standing(place.topic, place.partition)
         except ConnectionLost:
             self._connections.drop(place)
-            return None, Why.UNREACHABLE
+            return Why.UNREACHABLE
+        except LoginRefused:
+            return Why.LOGIN
+        if now is not None and now.leader is not None:
+            self._place = place._replace(**now.leader._asdict())
+        return Why.NO_LEADER
+
+    def _attempt(self, offset: int, max_bytes: int) -> tuple[Fetched | None, Why | None]:
+        fetched = self._ask(offset, max_bytes)
+        if isinstance(fetched, Why):
+            return None, fetched
         self._limit.spend(len(fetched.records))
         if fetched.is_held_back:
             return None, Why.TIME
         self._start = max(self._start, fetched.log_start_offset)
+        self._high_watermark = max(self._high_watermark, fetched.high_watermark)
         if fetched.code == NONE:
             if fetched.records:
                 return fetched, None

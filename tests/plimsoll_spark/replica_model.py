@@ -130,6 +130,8 @@ def replica(batches: Sequence[bytes], *, start: int = 0) -> Replica:
 class ModelConnection:
     """Takes the place of a `BrokerConnection`."""
 
+    reads_own_copy = True
+
     def __init__(self, held: Replica, standing: Callable[[], Standing | None]) -> None:
         self._held = held
         self._standing = standing

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from plimsoll_spark.broker_connection import BrokerConnection, Standing
+from plimsoll_spark.broker_connection import BrokerConnection, Leader, Standing
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
@@ -74,7 +74,7 @@ def test_standing_is_read_from_metadata(serve: Serve) -> None:
         ],
     }
     connection = serve(encode_response(ApiKey.METADATA, 7, values))
-    assert connection.standing("t", 1) == Standing(8, frozenset({4, 5}))
+    assert connection.standing("t", 1) == Standing(8, frozenset({4, 5}), Leader(4, "h", 1))
 
 
 def test_standing_of_unknown_topic_is_none(serve: Serve) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
 from plimsoll_core.errors import Code
 from plimsoll_core.quotas.rates import Allowance
-from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
+from plimsoll_wire.api_versions import OWN_COPIES, SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
 
 Buffer = bytes | bytearray | memoryview
@@ -103,7 +103,7 @@ class Dispatch:
 
     def api_versions(self, version: int, code: int) -> bytes:
         """Return an encoded ApiVersions response of this version, with this error code and the
-        version ranges of all served APIs."""
+        version ranges of all served APIs; from version 3 on also with the supported feature."""
         api_keys = [
             {
                 "api_key": int(key),
@@ -112,7 +112,9 @@ class Dispatch:
             }
             for key, route in sorted(self._routes.items())
         ]
-        values = {"error_code": code, "api_keys": api_keys}
+        values: dict[str, Any] = {"error_code": code, "api_keys": api_keys}
+        if version >= _SOFTWARE_VERSION:
+            values["supported_features"] = [OWN_COPIES]
         return encode_response(ApiKey.API_VERSIONS, version, values)
 
     def unsupported_version(self, key: int) -> bytes:
