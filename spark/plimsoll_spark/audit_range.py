@@ -17,13 +17,17 @@ from pathlib import Path
 
 import msgspec
 
+from plimsoll_spark.batches import Batch
 from plimsoll_spark.broker_connection import Standing
 from plimsoll_spark.checks import ProgressFile, put_whole
 from plimsoll_spark.compacted_compare import (
     KEYED_AT_ONCE,
     Columns,
     KeyedRecords,
-    compare_records,
+    Suspect,
+    contradictions,
+    missing,
+    suspects,
 )
 from plimsoll_spark.replica_compare import Edge, Finding, compare, joined, within
 from plimsoll_spark.replica_reader import (
@@ -38,6 +42,8 @@ from plimsoll_spark.replica_reader import (
 
 FINDINGS_MAX = 100
 """The most findings of a range that are kept; all are counted."""
+LATER_OFFSETS_MAX = KEYED_AT_ONCE
+"""The most offsets behind the end of an audit that are looked through for newer records of keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +109,7 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
 def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit]:
     """Read and compare the replicas of one item after another, in one Spark task, and yield the
     result of each. Write a progress file for each item, and a file with its result. The rate limit
-    holds for all items together. Raises `LoginRefused`."""
+    holds for all items together."""
     with contextlib.closing(Connections(job.login)) as connections:
         limit = RateLimit(job.bytes_per_second)
         for item in items:
@@ -136,6 +142,7 @@ def _name(item: AuditItem) -> str:
 
 
 Reader = Callable[[Place], ReplicaReader]
+Take = Callable[[memoryview, list[Batch]], None]
 
 
 def _reader(
@@ -193,8 +200,52 @@ def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
                 )
                 for batch in columns.unopenable
             ]
-        findings += compare_records(item.partition, keyed)
+        findings += contradictions(item.partition, keyed)
+        lost, again = _lost(item, suspects(keyed), held[-len(item.replicas) :], reader)
+        findings += missing(item.partition, lost)
+        held += again
     return _result(item, joined(findings), held)
+
+
+def _lost(
+    item: AuditItem, suspected: set[Suspect], held: Sequence[Held], reader: Reader
+) -> tuple[set[Suspect], list[Held]]:
+    """Read the replicas with suspect records again, now up to their present ends, and return those
+    of `suspected` that are still suspect, with the results of the reading. A cleaner may have
+    removed the others for newer records, also for such behind the range's end."""
+    if not suspected:
+        return set(), []
+    keys = frozenset(one.key for one in suspected)
+    first = min(one.offset for one in suspected)
+    brokers = {broker for one in suspected for broker in (one.holder, one.lacker)}
+    keyed: list[KeyedRecords] = []
+    again: list[Held] = []
+    for place, before in zip(item.replicas, held, strict=True):
+        if place.broker in brokers:
+            columns = Columns(1, 0, keys)
+            end = max(before.high_watermark, before.end)
+            one = _read_to_end(reader(place), first, end, columns.take)
+            again.append(one)
+            if one.why is None:
+                keyed.append(columns.as_records(one.broker, one.start, one.end))
+    return suspected & suspects(keyed), again
+
+
+def _read_to_end(reader: ReplicaReader, first: int, end: int, take: Take) -> Held:
+    """Read a replica from `first` until no record was left at the last fetch. `end`: an offset that
+    it has reached already. The result has `why` set if this took more than `LATER_OFFSETS_MAX`
+    offsets behind `end`, or if the replica became shorter."""
+    bound, size = end + LATER_OFFSETS_MAX, 0
+    while True:
+        one = reader.read(first, end, take)
+        size = one.size = one.size + size
+        read = max(one.end, int(one.batches["last_offset"][-1]) + 1 if len(one.batches) else 0)
+        if one.why is Why.SHORT or (one.why is None and one.high_watermark > max(read, bound)):
+            one.why = Why.BUSY
+        if one.why is not None or read >= one.high_watermark:
+            one.end = read
+            return one
+        first, end = read, one.high_watermark
 
 
 def _held(

@@ -3,7 +3,9 @@
 Called by `audit_range` where the replicas' batches are not the same, because each broker compacts
 for itself. All replicas must agree on two things: a record that two of them hold is the same in
 both; and a replica lacks a key's newest record only if it holds a newer one of this key, if the
-record is a tombstone, or if it lies outside its log. Whatever else was compacted is no loss.
+record is a tombstone, or if it lies outside its log. Whatever else was compacted is no loss. The
+newer record may lie behind the offsets that were read, since cleaners go on meanwhile: such records
+are suspects until `audit_range` has looked for it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,11 +30,13 @@ over some of the keys."""
 @dataclass(slots=True)
 class Columns:
     """Collects, column by column, the keyed records of one replica for which the key's hash modulo
-    `passes` is `number`. `key`, `content`: hashes of key, and of key, value and headers;
-    `unopenable`: the batches of which the records cannot be opened."""
+    `passes` is `number`, and the hash is in `only`, unless that is None. `key`, `content`: hashes
+    of key, and of key, value and headers; `unopenable`: the batches of which the records cannot be
+    opened."""
 
     passes: int
     number: int
+    only: frozenset[int] | None = None
     offset: array[int] = field(default_factory=lambda: array("q"))
     key: array[int] = field(default_factory=lambda: array("q"))
     content: array[int] = field(default_factory=lambda: array("q"))
@@ -52,7 +57,9 @@ class Columns:
 
     def _add(self, records: Iterable[Record]) -> None:
         for one in records:
-            if one.key is not None and one.key % self.passes == self.number:
+            if one.key is None or one.key % self.passes != self.number:
+                continue
+            if self.only is None or one.key in self.only:
                 self.offset.append(one.offset)
                 self.key.append(one.key)
                 self.content.append(one.content)
@@ -82,17 +89,53 @@ class KeyedRecords:
     tombstone: Bools
 
 
-def compare_records(partition: int, replicas: Sequence[KeyedRecords]) -> list[Finding]:
-    """Compare each two replicas, and return the findings, sorted: `different` if they hold
-    different records at an offset, `missing` if one lacks a key's newest record. The first of
-    `replicas` is the leader's: where two hold different records, the other one is named."""
+class Suspect(NamedTuple):
+    """A key's newest record on broker `holder`, of which broker `lacker` holds neither this nor a
+    newer one. `key`: its hash."""
+
+    holder: int
+    lacker: int
+    offset: int
+    key: int
+
+
+def contradictions(partition: int, replicas: Sequence[KeyedRecords]) -> list[Finding]:
+    """Compare each two replicas, and return a finding `different` for each offset at which they
+    hold different records, sorted. The first of `replicas` is the leader's: the other one is
+    named."""
     found: set[Finding] = set()
     for number, one in enumerate(replicas):
         for other in replicas[number + 1 :]:
             found.update(_contradictions(partition, one, other))
-            found.update(_lacking(partition, one, other))
-            found.update(_lacking(partition, other, one))
     return sorted(found)
+
+
+def suspects(replicas: Sequence[KeyedRecords]) -> set[Suspect]:
+    """Return the records that one replica seems to have lost: each key's newest record on another
+    one that lies in the offsets of the first and is no tombstone, if the first holds neither this
+    nor a newer record of the key. Records behind the offsets that were read may explain it."""
+    return {
+        suspect
+        for one in replicas
+        for other in replicas
+        if one is not other
+        for suspect in _lacking(one, other)
+    }
+
+
+def missing(partition: int, lost: Iterable[Suspect]) -> list[Finding]:
+    """Return a finding for each record that a replica has lost, sorted."""
+    return sorted(
+        Finding(
+            partition=partition,
+            first=one.offset,
+            last=one.offset,
+            kind="missing",
+            brokers=(one.lacker,),
+            detail=f"the newest record of its key, which broker {one.holder} holds",
+        )
+        for one in lost
+    )
 
 
 def _contradictions(partition: int, one: KeyedRecords, other: KeyedRecords) -> Iterable[Finding]:
@@ -110,9 +153,7 @@ def _contradictions(partition: int, one: KeyedRecords, other: KeyedRecords) -> I
         )
 
 
-def _lacking(partition: int, one: KeyedRecords, other: KeyedRecords) -> Iterable[Finding]:
-    """Yield a finding for each key's newest record in `one` that lies in the offsets of `other` and
-    is no tombstone, if `other` holds neither this record nor a newer one of the key."""
+def _lacking(one: KeyedRecords, other: KeyedRecords) -> Iterable[Suspect]:
     key, offset, tombstone = _newest(one)
     others_key, others_offset, _ = _newest(other)
     at = np.searchsorted(others_key, key)
@@ -120,16 +161,9 @@ def _lacking(partition: int, one: KeyedRecords, other: KeyedRecords) -> Iterable
     known = np.zeros(len(key), np.int64) - 1
     if len(others_key):
         known = np.where(others_key[at_most] == key, others_offset[at_most], -1)
-    due = (offset >= other.start) & (offset < other.end) & ~tombstone
-    for lacked in offset[due & (known < offset)].tolist():
-        yield Finding(
-            partition=partition,
-            first=lacked,
-            last=lacked,
-            kind="missing",
-            brokers=(other.broker,),
-            detail=f"the newest record of its key, which broker {one.broker} holds",
-        )
+    due = (offset >= other.start) & (offset < other.end) & ~tombstone & (known < offset)
+    for lacked, of in zip(offset[due].tolist(), key[due].tolist(), strict=True):
+        yield Suspect(one.broker, other.broker, lacked, of)
 
 
 def _newest(one: KeyedRecords) -> tuple[Ints, Ints, Bools]:

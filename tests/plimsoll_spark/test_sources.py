@@ -9,7 +9,7 @@ from tests.plimsoll_spark.test_audit_local import BATCHES, RECORDS, damage, flip
 
 from plimsoll_spark import sources
 from plimsoll_spark.batch_source import BatchSourceReader, SourceOptions, WrongOption
-from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
+from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics, Found
 from plimsoll_spark.replica_reader import Place
 from plimsoll_spark.topics import OffsetRange
 
@@ -71,7 +71,7 @@ def test_json_offsets_must_name_every_partition(
         )
         for number in (0, 1)
     ]
-    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: two)
+    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: Found(two, ()))
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     with pytest.raises(WrongOption, match=f"{option} does not name t-1: "):
         BatchSourceReader({**options, option: '{"t": {"0": 5}}'}).partitions()
