@@ -22,7 +22,7 @@ RECORDS = 300
 def audited(bootstrap: str, results: Path) -> RangeAudit:
     results.mkdir()
     topics = ExistingTopics(bootstrap, {})
-    items = audit_items(topics.partitions(["orders"]), set(), 1)
+    items = audit_items(topics.partitions(["orders"]).partitions, set(), 1)
     job = AuditJob(
         login={}, until_s=time.time() + 120, bytes_per_second=None, own_copies=True, results=results
     )

@@ -35,7 +35,7 @@ def audited(cluster: LocalCluster, topic: str, results: Path) -> list[RangeAudit
     results.mkdir()
     topics = ExistingTopics(cluster.bootstrap, {})
     sparse = {name for name, known in topics.compacted([topic]).items() if known}
-    found = topics.partitions([topic])
+    found = topics.partitions([topic]).partitions
     job = AuditJob(
         login={}, until_s=time.time() + 120, bytes_per_second=None, own_copies=True, results=results
     )
