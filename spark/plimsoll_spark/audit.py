@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class Audit:
         self._progress()
         topics = ExistingTopics(self._settings.bootstrap, self._login)
         names = self._names(topics)
+        ids = topics.ids(names)
         partitions, missing = topics.partitions(names, leaders_only=not self._reads_copies)
         compacted = self._compacted(topics, names)
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
@@ -86,8 +87,10 @@ class Audit:
         finally:
             spark.stop()
         unknown = tuple(sorted(name for name, known in compacted.items() if known is None))
+        replaced = _replaced(ids, topics.ids(names, patient=in_time))
+        kept = [one for one in found if one.topic not in replaced]
         findings = msgspec.structs.replace(
-            summed(partitions, found, unknown), missing=missing, in_time=in_time
+            summed(partitions, kept, unknown), missing=missing, in_time=in_time, replaced=replaced
         )
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
@@ -216,6 +219,16 @@ class Audit:
             "report.html": audit_report.render(self._settings, outcome, findings),
         }
         self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+def _replaced(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the topics that were deleted, or also created again, between the two looks at their
+    ids. A topic with an unknown id is none."""
+    return tuple(
+        name
+        for name, known in before.items()
+        if known is not None and name in after and after[name] != known
+    )
 
 
 def audit_items(

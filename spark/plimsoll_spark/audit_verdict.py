@@ -31,7 +31,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
     on it could not be read; `missing`: the partitions that no replica was read of, with the cause,
     as text; `unknown`: topics with an unreadable configuration; `in_time`: False if the deadline
-    came before every range was read."""
+    came before every range was read; `replaced`: the topics that were deleted during the audit, of
+    which nothing is judged."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
@@ -40,16 +41,21 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     in_time: bool = True
+    replaced: tuple[str, ...] = ()
 
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
-    Inconclusive if the deadline came, a replica could not be read, or there was none; else
-    Passed."""
+    Inconclusive if a topic was deleted, the deadline came, a replica could not be read, or there
+    was none; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"
             return Verdict(verdict="Violated", reason=reason, message=message)
+    if findings.replaced:
+        names = ", ".join(findings.replaced[:UNREAD_TOLD])
+        message = f"topics were deleted during the audit ({names}); {_what(findings)}"
+        return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=message)
     if not findings.in_time:
         message = f"the deadline came before every replica was read; {_what(findings)}"
         return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)

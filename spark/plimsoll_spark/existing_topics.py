@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
@@ -102,6 +102,31 @@ class ExistingTopics:
             if not missing or time.monotonic() >= until_s:
                 return metadata, missing
             self._admin.poll(RETRY_S)
+
+    def ids(self, topics: Sequence[str], *, patient: bool = True) -> dict[str, str | None]:
+        """Return the topics' ids, None for a topic that does not exist. A topic is left out if it
+        may not be described, or if the brokers do not answer. `patient`: True to ask for `AWAY_S`
+        seconds, False to ask once."""
+        found: dict[str, str | None] = {}
+        until_s = time.monotonic() + (AWAY_S if patient else 0.0)
+        left = list(topics)
+        while left:
+            answers = self._admin.describe_topics(TopicCollection(left), request_timeout=TIMEOUT_S)
+            for name, answer in answers.items():
+                try:
+                    found[name] = str(answer.result().topic_id)
+                except KafkaException as error:
+                    code = error.args[0].code()
+                    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        found[name] = None
+                    elif code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        continue
+                left.remove(name)
+            if time.monotonic() >= until_s:
+                break
+            if left:
+                self._admin.poll(RETRY_S)
+        return found
 
     def compacted(self, topics: Sequence[str]) -> dict[str, bool | None]:
         """Return, by topic, True if it is compacted, False if not, None if its configuration cannot

@@ -24,6 +24,7 @@ class AuditRun:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Path) -> None:
         self.is_damaged = True
         self.comes_late = False
+        self.ids: list[str | None] = ["A", "A"]
         self._patch = monkeypatch
         self._work = work
 
@@ -39,6 +40,8 @@ class AuditRun:
         )
         put = self._patch.setattr
         put(ExistingTopics, "partitions", lambda *_, **__: Found([one], ()))
+        ids = iter(self.ids)
+        put(ExistingTopics, "ids", lambda *_, **__: {"t": next(ids)})
         put(ExistingTopics, "compacted", lambda *_: {"t": False})
         put("plimsoll_spark.session.build", lambda **_: SimpleNamespace(stop=lambda: None))
         put(Audit, "_audited", self._audited)
@@ -81,3 +84,11 @@ def test_no_damage_before_deadline_is_inconclusive(run: AuditRun) -> None:
 def test_healthy_topic_passes(run: AuditRun) -> None:
     run.is_damaged = False
     assert run.execute().verdict == "Passed"
+
+
+@pytest.mark.parametrize("later", ["B", None])
+def test_topic_deleted_during_audit_is_inconclusive(run: AuditRun, later: str | None) -> None:
+    run.ids = ["A", later]
+    outcome = run.execute()
+    assert (outcome.verdict, outcome.reason) == ("Inconclusive", "TopicRecreated")
+    assert outcome.examples == ()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from plimsoll_spark.audit_settings import AUDIT_CHECKS
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
@@ -30,6 +32,16 @@ class Shown:
         topic = SimpleNamespace(partitions=partitions, error=self._error)
         brokers = {one: SimpleNamespace(id=one, host="h", port=1) for one in (0, 1)}
         return SimpleNamespace(topics={"orders": topic}, brokers=brokers)
+
+    def describe_topics(self, topics: object, request_timeout: float) -> dict[str, Future]:
+        found = {name: Future() for name in ("orders", "gone", "denied")}
+        found["orders"].set_result(SimpleNamespace(topic_id="A"))
+        for name, code in (
+            ("gone", KafkaError.UNKNOWN_TOPIC_OR_PART),
+            ("denied", KafkaError.TOPIC_AUTHORIZATION_FAILED),
+        ):
+            found[name].set_exception(KafkaException(KafkaError(code)))
+        return found
 
     def poll(self, timeout: float) -> None:
         self.polls += 1
@@ -67,6 +79,11 @@ def test_topic_with_metadata_error_is_told(monkeypatch) -> None:
     error = SimpleNamespace(str=lambda: "it is broken")
     _, missing = topics(monkeypatch, Shown([], error=error)).partitions(["orders"])
     assert missing == ("orders: the cluster's metadata say: it is broken",)
+
+
+def test_ids_tell_absent_topics_from_denied(monkeypatch) -> None:
+    names = ("orders", "gone", "denied")
+    assert topics(monkeypatch, Shown([0])).ids(names) == {"orders": "A", "gone": None}
 
 
 def test_audit_without_a_partition_is_inconclusive() -> None:
