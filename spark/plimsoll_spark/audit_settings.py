@@ -24,8 +24,8 @@ LEADER_CHECKS: tuple[AuditCheck, ...] = ("Readable", "NoGap", "EpochsOrdered")
 
 
 class NameDigests(_Camel, frozen=True):
-    """Names of topics that only those can tell who know them: SHA-256 of `salt`, a colon and the
-    name, in hexadecimal digits."""
+    """Digests of topics' names, which show no name: SHA-256 of `salt`, a colon and the name, in
+    hexadecimal digits."""
 
     salt: str
     digests: tuple[str, ...]
@@ -132,7 +132,7 @@ def _digest(salt: str, name: str) -> str:
 
 def matched(pattern: str, names: Iterable[str]) -> list[str]:
     """Return the names that the regular expression matches as a whole, sorted. It is one of RE2,
-    whose time is linear in a name's length: that of `re` may be exponential. Raises
+    which takes time linear in a name's length: that of `re` may be exponential. Raises
     pyarrow.ArrowInvalid for a malformed pattern, a look-around or a back-reference."""
     pc.match_substring_regex(pa.array([""]), pattern)  # alone, so that the brackets below hold
     found = pa.array(sorted(names), pa.string())
