@@ -87,8 +87,8 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one item. `counts`: number of all findings by kind; `findings`: the first
-    `FINDINGS_MAX`; `edges`: of each replica with batches; `batches`, `records`: of the replica with
+    """The result for one item. `counts`: number of all findings by kind; `findings`: at most
+    `FINDINGS_MAX`, with the first of each kind; `edges`: of each replica with batches; `batches`, `records`: of the replica with
     the most batches; `size`: bytes read from all replicas together; `is_equal`: True if all
     replicas were read and hold the same batches. A record-by-record item leaves `edges`, `batches`,
     `records` and `is_equal` at their defaults."""
@@ -286,12 +286,19 @@ def _result(
         "partition": item.partition,
         "first": item.first,
         "counts": dict(Counter(one.kind for one in findings)),
-        "findings": tuple(findings[:FINDINGS_MAX]),
+        "findings": tuple(_kept(findings)),
         "unread": tuple(unread.values()),
         "size": sum(one.size for one in held),
         **more,
     }
     return msgspec.convert(values, RangeAudit)
+
+
+def _kept(findings: Sequence[Finding]) -> list[Finding]:
+    """Return at most `FINDINGS_MAX` of the findings: the first of each kind, by which the verdict
+    names a place, and the first of all."""
+    firsts = {one.kind: one for one in reversed(findings)}.values()
+    return sorted({*firsts, *findings[: FINDINGS_MAX - len(firsts)]})
 
 
 def _edges(held: Sequence[Held]) -> Iterator[Edge]:

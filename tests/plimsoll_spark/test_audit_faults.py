@@ -18,7 +18,10 @@ from tests.plimsoll_spark.replica_model import (
     sealed,
 )
 
-from plimsoll_spark.audit_range import finished_ranges
+from plimsoll_spark.audit import summed
+from plimsoll_spark.audit_range import FINDINGS_MAX, finished_ranges
+from plimsoll_spark.audit_settings import AUDIT_CHECKS
+from plimsoll_spark.audit_verdict import judge_audit
 from plimsoll_spark.broker_connection import Standing
 
 BATCHES = 12
@@ -235,6 +238,22 @@ def test_result_of_finished_range_is_kept(audit, tmp_path: Path) -> None:
     flip(held[1], 12, 64)
     found = audit(held)
     assert finished_ranges(tmp_path) == [found]
+
+
+def test_rare_kind_behind_many_findings_is_told(audit) -> None:
+    """A batch that all replicas lack follows more differences than are kept."""
+    bases = [3 * number for number in range(2 * FINDINGS_MAX + 20)]
+    held = [
+        replica([plain_batch(base, epoch=one * (base // 3 % 2)) for base in bases])
+        for one in (0, 1)
+    ]
+    for one in held:
+        cut_out(one, bases[-3])
+    found = audit(held)
+    assert len(found.findings) <= FINDINGS_MAX
+    assert set(found.counts) == {one.kind for one in found.findings}
+    verdict = judge_audit(AUDIT_CHECKS, summed([], [found]))
+    assert verdict.reason.value == "OffsetsMissing"
 
 
 def test_retention_is_told_from_loss(audit) -> None:
