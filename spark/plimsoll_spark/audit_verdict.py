@@ -24,6 +24,11 @@ _KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
     ("epochs", "EpochsOrdered", Reason.EPOCHS_OUT_OF_ORDER, "leader epochs decrease"),
 )
 """The kinds of findings, the gravest first, with the check that they violate."""
+_REPLACE = (
+    "; if another replica is valid there, let the broker copy its replicas anew: "
+    'docs/operations.md, "Replace a damaged replica"'
+)
+_REMEDIES = {Reason.REPLICA_UNREADABLE: _REPLACE, Reason.REPLICAS_DIFFER: _REPLACE}
 
 
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +55,7 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
     was none; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
-            message = f"{sentence}: {_places(kind, findings)}"
+            message = f"{sentence}: {_places(kind, findings)}{_REMEDIES.get(reason, '')}"
             return Verdict(verdict="Violated", reason=reason, message=message)
     if findings.replaced:
         names = ", ".join(findings.replaced[:UNREAD_TOLD])

@@ -12,7 +12,7 @@ from plimsoll_spark.audit_settings import AUDIT_CHECKS
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
 from plimsoll_spark.existing_topics import ExistingTopics
 from plimsoll_spark.topics import OffsetRange
-from plimsoll_spark.values import Audited
+from plimsoll_spark.values import Audited, Example
 
 
 class Shown:
@@ -96,3 +96,13 @@ def test_audit_with_missing_partition_names_it() -> None:
     verdict = judge_audit(AUDIT_CHECKS, findings)
     assert verdict.verdict == "Inconclusive"
     assert "orders-1: it has no leader" in verdict.message
+
+
+@pytest.mark.parametrize(("kind", "told"), [("unreadable", True), ("different", True),
+                                            ("gap", False)])  # fmt: skip
+def test_damaged_replica_comes_with_its_remedy(kind: str, told: bool) -> None:
+    example = Example(topic="orders", partition=1, offset=6, kind=kind, brokers=(2,))
+    findings = AuditFindings(counts={kind: 1}, examples=(example,))
+    verdict = judge_audit(AUDIT_CHECKS, findings)
+    assert verdict.verdict == "Violated"
+    assert ("Replace a damaged replica" in verdict.message) is told
