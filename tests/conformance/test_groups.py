@@ -102,7 +102,8 @@ class Verifiable:
 
 def all_read(consumers: list[Verifiable]) -> set[tuple[int, int]]:
     """Partitions and offsets, of all together."""
-    return {place for one in consumers for place in one.read}
+    # A copy is made at once, while the thread that listens adds to the set.
+    return {place for one in consumers for place in one.read.copy()}
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def verifiable(cluster: LocalCluster, topic: str) -> Iterator[list[Verifiable]]:
 def test_consumers_miss_nothing_while_coordinator_dies(
     cluster: LocalCluster, topic: str, verifiable: list[Verifiable]
 ) -> None:
-    wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3, 60)
+    wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3, 240)
     for number in (1, 2):
         produce(cluster, topic, 300)
         coordinator = wait_for("the group", lambda: describe(cluster, topic)).coordinator.id

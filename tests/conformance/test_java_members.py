@@ -23,7 +23,7 @@ COOPERATIVE = (
 )
 PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 PER_SECOND = 60
-MEMBERS_S, PRODUCED_S = 60, 60
+MEMBERS_S, PRODUCED_S = 240, 240
 
 
 class Consumer(Verifiable):

@@ -62,7 +62,7 @@ def finished(drill: Drill, name: str, wanted: str = "Completed") -> dict[str, An
         assert phase not in {"Completed", "Cancelled", "Failed"} - {wanted}, found["status"]
         return found if phase == wanted else None
 
-    return wait_for(f"rebalance/{name} to be {wanted}", probe, 180)
+    return wait_for(f"rebalance/{name} to be {wanted}", probe, 400)
 
 
 def assert_even(drill: Drill) -> None:

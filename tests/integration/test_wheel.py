@@ -12,7 +12,7 @@ from tests.integration.local_cluster import LocalCluster, consume_all, produce
 
 from plimsoll_core.release import RELEASE
 
-COMMAND_LIMIT_S = 60
+COMMAND_LIMIT_S = 300
 
 
 class InstalledCluster(LocalCluster):
