@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         publish, start = _requested(options)
     except requested.Refusal as refusal:
-        log.error("refused (%s): %s", refusal.reason.value, refusal.message)
+        log.error("no verification is run (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
     with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
         return _run(start(publish, Path(work)))
@@ -88,7 +88,7 @@ def _run(run: Run | Audit) -> int:
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:
-        log.error("refused (%s): %s", refusal.reason.value, refusal.message)
+        log.error("the run ends as refused (%s): %s", refusal.reason.value, refusal.message)
         run.publish_broken(refusal.reason.value, refusal.message)
         return REFUSED
     except Exception as error:

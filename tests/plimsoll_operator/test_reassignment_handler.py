@@ -362,7 +362,7 @@ async def test_missing_topic_is_awaited_by_api_servers_clock():
     scene.put(body)
     scene.term.now_ms = lambda: made_ms + 120_000
     scene.kube.said_ms = made_ms + 2_000
-    with pytest.raises(Retry, match="waits a minute"):
+    with pytest.raises(Retry, match="lasts for a minute"):
         await scene.look()
     scene.kube.said_ms = made_ms + 61_000
     status = await scene.look()

@@ -117,8 +117,9 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """True if the broker is running and unfenced, knows all records of the metadata, and no
-        partition's min ISR waits for it to catch up. The readiness probe reads it."""
+        """True if the broker is running and unfenced, has met no metadata that only a newer release
+        can read, and no partition's min ISR waits for it to catch up. The readiness probe reads
+        it."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)

@@ -165,7 +165,7 @@ def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
             reason=Reason.InvalidRequest,
             message=(
                 f"Racks are required, but {brokers_text(without, NAMED_AT_MOST)} registered"
-                " without one; restart there, so that the rack is registered too."
+                " without one. Label their nodes with a rack, then restart these brokers."
             ),
         )
     racks = {broker.id: broker.rack for broker in request.brokers if broker.rack is not None}

@@ -157,7 +157,7 @@ class TestBegin:
     ) -> None:
         early = run(five, move, waited_ms=59_999)
         assert isinstance(early, Refused)
-        assert early.message.endswith(" The controller waits a minute for it.")
+        assert early.message.endswith(" If this lasts for a minute, the Reassignment fails.")
         late = run(five, move, waited_ms=60_000)
         assert (late.phase, late.reason) == ("Failed", reason)
         assert text in late.message

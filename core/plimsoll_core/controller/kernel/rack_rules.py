@@ -54,7 +54,7 @@ def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refus
         reason=Reason.InvalidRequest,
         message=(
             f"Racks are required, but {brokers_text(without)} registered without"
-            " one; restart there, so that the rack is registered too."
+            " one. Label their nodes with a rack, then restart these brokers."
         ),
     )
 

@@ -255,7 +255,7 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     if (missing := missing_names(turn, request)) is not None:
         if request.waited_ms < MISSING_MS:
-            text = f"{missing.message} The controller waits a minute for it."
+            text = f"{missing.message} If this lasts for a minute, the Reassignment fails."
             return replace_message(missing, text)
         failed = replace(row, reason=missing.reason.name, message=missing.message)
         return _end(turn, failed, "Failed", request.wall_ms)

@@ -63,7 +63,7 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
         return _no(Reason.PolicyViolation, text)
     known = (one.user, one.mechanism) in turn.image.security.credentials
     if isinstance(one, ScramDeletion):
-        text = f"The user {one.user[:100]} has no credential for {one.mechanism}."
+        text = f"The user {one.user[:100]} has no credential for {one.mechanism} to delete."
         return None if known else _no(Reason.UnknownCredential, text)
     if not known and len(turn.image.security.credentials) >= CREDENTIALS_MAX:
         return _no(
