@@ -88,10 +88,10 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one item. `counts`: number of all findings by kind; `findings`: at most
-    `FINDINGS_MAX`, with the first of each kind; `edges`: of each replica with batches; `batches`, `records`: of the replica with
-    the most batches; `size`: bytes read from all replicas together; `is_equal`: True if all
-    replicas were read and hold the same batches. A record-by-record item leaves `edges`, `batches`,
-    `records` and `is_equal` at their defaults."""
+    `FINDINGS_MAX`, with the first of each kind; `edges`: of each replica with batches; `batches`,
+    `records`: of the replica with the most batches; `size`: bytes read from all replicas together;
+    `is_equal`: True if all replicas were read and hold the same batches. A record-by-record item
+    leaves `edges`, `batches`, `records` and `is_equal` at their defaults."""
 
     topic: str
     partition: int
