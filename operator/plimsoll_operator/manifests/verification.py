@@ -105,8 +105,7 @@ class SparkDriver:
     servers: str = ""
     """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
     once_compacted: tuple[str, ...] = ()
-    """For an audit: topics that are compacted no more; their logs may have gaps. The driver gets
-    digests of the names, since its configuration may be read by others than may describe them."""
+    """For an audit: topics that are compacted no more; their logs may have gaps."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
     rpc_secret: str = ""  # random text, the secret of the RPC between driver and executors
@@ -328,7 +327,8 @@ def _audit(driver: SparkDriver) -> Manifest:
 
 
 def _digests(salt: str, names: Collection[str]) -> Manifest:
-    """Return digests by which the driver recognises these names among those that it sees."""
+    """Return digests by which the driver recognises these names among those that it sees. Its
+    configuration may be read by users that may not describe the topics."""
     digests = (hashlib.sha256(f"{salt}:{name}".encode()).hexdigest() for name in names)
     return {"salt": salt, "digests": sorted(digests)}
 
