@@ -103,7 +103,7 @@ TIERS = (
     Tier(name="conformance", about="unmodified Kafka clients and tools",
          lane=Lane.CLIENTS, marker="conformance", limit_s=1800, paths=("tests/conformance",)),
     Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
-         marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
+         marker="spark", limit_s=2400, paths=("tests/plimsoll_spark",)),
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,

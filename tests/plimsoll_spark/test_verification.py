@@ -208,7 +208,8 @@ def test_batch_that_no_replica_can_show_is_violated(
     assert (verdict["verdict"], verdict["reason"]) == ("Violated", "RecordsUnreadable"), verdict
     assert verdict["examples"] == [
         {"topic": "spoilt", "partition": 0, "offset": 0, "kind": "unreadable"}
-        | dict.fromkeys(("key", "producer", "sequence"))
+        | dict.fromkeys(("key", "producer", "sequence", "lastOffset"))
+        | {"brokers": [], "detail": ""}
     ]
 
 
