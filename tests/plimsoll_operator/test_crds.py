@@ -46,6 +46,12 @@ def test_schema_has_no_defaults(kind: Kind):
     assert "default:" not in render(kind)
 
 
+@BY_NAME
+def test_schema_states_inclusive_bounds_alone(kind: Kind):
+    """An API server takes `exclusiveMaximum` as a boolean, and msgspec writes a number."""
+    assert "exclusiveM" not in render(kind)
+
+
 def list_keys_that_may_lack(schema: dict) -> list[str]:
     """Keys of list maps that their items need not have: an API server refuses such a CRD."""
     items = schema.get("items", {})

@@ -79,7 +79,7 @@ class StepRecord(Api, frozen=True, kw_only=True):
     """The outcome of the drill's step with this number, from 0. atMs: when it was noted, by the API
     server's clock; result: Begun until the outcome is known."""
 
-    number: Annotated[int, Meta(ge=0, lt=STEPS_MAX)]
+    number: Annotated[int, Meta(ge=0, le=STEPS_MAX - 1)]
     fault: Short
     at_ms: _Milliseconds
     result: StepResult
