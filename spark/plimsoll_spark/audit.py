@@ -6,12 +6,10 @@ thread publishes progress meanwhile, and cancels Spark's jobs at the deadline.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,10 +21,11 @@ from plimsoll_spark.audit_settings import AuditSettings
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
 from plimsoll_spark.checks import records_so_far
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
+from plimsoll_spark.job_watch import TimeUp, as_json, publish_progress, watch
 from plimsoll_spark.login import librdkafka
-from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.publish import Publisher
 from plimsoll_spark.replica_compare import Finding
-from plimsoll_spark.run import as_json, rfc3339
+from plimsoll_spark.run import rfc3339
 from plimsoll_spark.settings import Refusal, Refused
 from plimsoll_spark.values import Audited, Counts, Example, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Verdict
@@ -37,14 +36,10 @@ replica: some 60 MB if each record is a batch of its own."""
 RANGE_OFFSETS_MIN = 50_000
 TASKS_A_CORE = 8
 EXAMPLES_MAX = 20
-PROGRESS_EVERY_S = 2.0
-PROGRESS_WITHIN_S = 5.0
 FINAL_WITHIN_S = 180.0
 CANCEL_WITHIN_S = 60.0
 RESERVE_S = 10.0
 MAX_CORES = 8
-
-log = logging.getLogger(__name__)
 
 
 class Audit:
@@ -82,7 +77,7 @@ class Audit:
         in_time = True
         try:
             found = self._audited(spark, partitions, sparse, cores)
-        except TimeoutError:
+        except TimeUp:
             in_time, found = False, finished_ranges(self._results)
         finally:
             spark.stop()
@@ -167,21 +162,13 @@ class Audit:
             )
             return found
 
-        return self._watch(spark, collected)
-
-    def _watch(self, spark: SparkSession, job: Callable[[], list[RangeAudit]]) -> list[RangeAudit]:
-        """Run `job` in a thread, publishing progress meanwhile, and return its result. At the
-        deadline, cancel Spark's jobs and raise TimeoutError."""
-        with ThreadPoolExecutor(max_workers=1) as worker:
-            future: Future[list[RangeAudit]] = worker.submit(job)
-            while not future.done():
-                self._progress()
-                left_s = self._deadline_s - time.time()
-                if left_s <= 0:
-                    _cancel(spark, future)
-                    raise TimeoutError
-                wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
-            return future.result()
+        return watch(
+            spark,
+            collected,
+            self._progress,
+            until_s=self._deadline_s,
+            cancel_within_s=CANCEL_WITHIN_S,
+        )
 
     @property
     def _deadline_s(self) -> float:
@@ -190,10 +177,7 @@ class Audit:
     def _progress(self) -> None:
         counts = Counts(read=records_so_far(self._results))
         state = Progress(phase="Verifying", counts=counts, timing=self._timing)
-        try:
-            self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
-        except PublishFailed as failed:
-            log.warning("progress could not be published; it is tried again: %s", failed)
+        publish_progress(self._publisher, state)
 
     def _completed(self) -> Timing:
         return msgspec.structs.replace(self._timing, completion_time=rfc3339(time.time()))
@@ -340,10 +324,3 @@ def _example(topic: str, finding: Finding) -> Example:
         brokers=finding.brokers,
         detail=finding.detail,
     )
-
-
-def _cancel(spark: SparkSession, future: Future[list[RangeAudit]]) -> None:
-    until_s = time.monotonic() + CANCEL_WITHIN_S
-    while not future.done() and time.monotonic() < until_s:
-        spark.sparkContext.cancelAllJobs()
-        wait([future], timeout=1.0)

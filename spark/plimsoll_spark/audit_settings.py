@@ -15,7 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plimsoll_spark.settings import Refusal, Refused, Report, _Camel, _check_report, _without_nulls
+from plimsoll_spark.settings import Refusal, Refused, Report, check_report, without_nulls
+from plimsoll_spark.values import Camel
 
 AuditCheck = Literal["ReplicasEqual", "Readable", "NoGap", "EpochsOrdered"]
 AUDIT_CHECKS: tuple[AuditCheck, ...] = ("ReplicasEqual", "Readable", "NoGap", "EpochsOrdered")
@@ -23,7 +24,7 @@ LEADER_CHECKS: tuple[AuditCheck, ...] = ("Readable", "NoGap", "EpochsOrdered")
 """The checks with `reads: Memory`, which reads from leaders alone."""
 
 
-class NameDigests(_Camel, frozen=True):
+class NameDigests(Camel, frozen=True):
     """Digests of topics' names, which show no name: SHA-256 of `salt`, a colon and the name, in
     hexadecimal digits."""
 
@@ -36,7 +37,7 @@ class NameDigests(_Camel, frozen=True):
         return {one for one in names if _digest(self.salt, one) in known}
 
 
-class ExistingTopicsSource(_Camel, frozen=True):
+class ExistingTopicsSource(Camel, frozen=True):
     """The topics to audit. `topics`: their names; None: all topics that the cluster shows and
     `match_pattern`, a regular expression of RE2, matches as a whole. `compacted`: topics to treat
     as compacted although the cluster may say that they are not, since they once were;
@@ -54,7 +55,7 @@ class ExistingTopicsSource(_Camel, frozen=True):
         return stated & set(self.compacted) | digests
 
 
-class Source(_Camel, frozen=True):
+class Source(Camel, frozen=True):
     """The topics to audit. `reads`: Disk to read every replica on its own broker, Memory to read
     from the leaders only."""
 
@@ -64,14 +65,14 @@ class Source(_Camel, frozen=True):
     """Bound on the bytes per second that all brokers together send; None: no limit."""
 
 
-class AuditVerify(_Camel, frozen=True):
+class AuditVerify(Camel, frozen=True):
     """The properties of the logs to check. `checks`: None: all with `reads: Disk`, `LEADER_CHECKS`
     with `reads: Memory`."""
 
     checks: tuple[AuditCheck, ...] | None = None
 
 
-class AuditSettings(_Camel, frozen=True):
+class AuditSettings(Camel, frozen=True):
     """The audit that `verification.json` requests. `bootstrap`: the brokers' addresses,
     comma-separated; `deadline_seconds`: bound on the audit, counted from the driver's start."""
 
@@ -109,12 +110,12 @@ def load_audit(path: Path, login: Path | None = None) -> AuditSettings:
     Memory`, or states a limit below 1."""
     try:
         settings = msgspec.convert(
-            _without_nulls(msgspec.json.decode(path.read_bytes())), AuditSettings
+            without_nulls(msgspec.json.decode(path.read_bytes())), AuditSettings
         )
         matched(settings.source.existing_topics.match_pattern, ())
     except (msgspec.DecodeError, pa.ArrowInvalid) as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
-    _check_report(settings.report)
+    check_report(settings.report)
     if settings.source.reads == "Memory" and "ReplicasEqual" in settings.checks:
         sentence = "the check ReplicasEqual needs reads: Disk, since leaders alone serve memory"
         raise Refusal(Refused.INVALID_SPEC, sentence)

@@ -10,7 +10,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,16 +36,15 @@ from plimsoll_spark.capacity import search_rate
 from plimsoll_spark.evidence import Evidence, KeptRun
 from plimsoll_spark.facts import DRILL, facts
 from plimsoll_spark.isr_watch import IsrWatch
+from plimsoll_spark.job_watch import TimeUp, as_json, publish_progress, watch
 from plimsoll_spark.login import librdkafka
-from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.publish import Publisher
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
 from plimsoll_spark.values import Capacity, Counts, Findings, Kept, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_partly, judge_unreadable
 
-PROGRESS_EVERY_S = 2.0
-PROGRESS_WITHIN_S = 5.0
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
 TOPIC_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 90.0
@@ -56,10 +54,6 @@ outcome become unknown; after the second, producers that still run are cancelled
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class TimeUp(Exception):
-    """The deadline of the run, or the time for verifying, has passed before the work was done."""
 
 
 class Unreadable(Exception):
@@ -328,29 +322,14 @@ class Run:
     def _watch(
         self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
     ) -> T:
-        """Run `job` in a thread, calling `tell` every `PROGRESS_EVERY_S`, and return its result. If
-        `job` has not returned at `until_s` (seconds since 1970), cancel Spark's jobs and raise
-        `TimeUp`."""
-        with ThreadPoolExecutor(max_workers=1) as worker:
-            future: Future[T] = worker.submit(job)
-            while not future.done():
-                tell()
-                left_s = until_s - time.time()
-                if left_s <= 0:
-                    _cancel(spark, future)
-                    raise TimeUp(f"{self._counts.sent} records were sent before the time was up")
-                wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
-            return future.result()
+        return watch(spark, job, tell, until_s=until_s, cancel_within_s=CANCEL_WITHIN_S)
 
     def _progress(self, phase: str, read: int = 0) -> None:
         """Publish the phase and the counts; a failure is only logged. `read`: records read so far.
         It includes those of other writers, which the final counts do not."""
         counts = msgspec.structs.replace(self._counts, read=read)
         state = Progress(phase=phase, counts=counts, timing=self._timing)
-        try:
-            self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
-        except PublishFailed as failed:
-            log.warning("progress could not be published; it is tried again: %s", failed)
+        publish_progress(self._publisher, state)
 
     def _publish_verdict(self, verdict: Verdict, findings: Findings) -> Outcome:
         stalls = findings.stalls
@@ -462,20 +441,6 @@ def without_fates(findings: Findings) -> Findings:
         findings.counts, lost=0, misplaced=0, mismatched=0, expired=0, out_of_order=0, gaps=0
     )
     return msgspec.structs.replace(findings, counts=counts, examples=(), unreadable=False)
-
-
-def _cancel(spark: SparkSession, future: Future[Any]) -> None:
-    """Cancel Spark's jobs until the future is done, at most for `CANCEL_WITHIN_S`. One call is not
-    enough: the work may be between two jobs."""
-    until_s = time.monotonic() + CANCEL_WITHIN_S
-    while not future.done() and time.monotonic() < until_s:
-        spark.sparkContext.cancelAllJobs()
-        wait([future], timeout=1.0)
-
-
-def as_json(value: msgspec.Struct) -> str:
-    """Return the value as indented JSON with the field names of the file format."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
 
 
 def rfc3339(wall_s: float) -> str:

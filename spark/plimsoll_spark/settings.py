@@ -16,7 +16,7 @@ import msgspec
 
 from plimsoll_spark.pacing import Pace, seconds
 from plimsoll_spark.records import HEADER_BYTES
-from plimsoll_spark.values import Previous
+from plimsoll_spark.values import Camel, Previous
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
@@ -54,18 +54,14 @@ class Refusal(Exception):
         self.message = message
 
 
-class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of structs with camelCase field names in JSON."""
-
-
-class LoadStep(_Camel, frozen=True):
+class LoadStep(Camel, frozen=True):
     """One step of a load profile: a rate, and a duration such as `5m`."""
 
     for_: str = msgspec.field(name="for")
     records_per_second: int
 
 
-class FindMaxRate(_Camel, frozen=True):
+class FindMaxRate(Camel, frozen=True):
     """A search for the highest rate at which the p99 of ack latency stays within a limit. `from_`,
     `to`: the lowest and the highest rate to try, in records per second; `step_seconds`: length of
     each step."""
@@ -76,14 +72,14 @@ class FindMaxRate(_Camel, frozen=True):
     step_seconds: int = 10
 
 
-class Load(_Camel, frozen=True):
+class Load(Camel, frozen=True):
     """A load that changes: either steps, one after the other, or a search."""
 
     profile: tuple[LoadStep, ...] = ()
     find_max_rate: FindMaxRate | None = None
 
 
-class Produce(_Camel, frozen=True):
+class Produce(Camel, frozen=True):
     """The records to write. `records`: their number, 0 if `load` is set; `records_per_second`: the
     rate of all producers together, None: as fast as possible; `keys`: number of different keys."""
 
@@ -120,7 +116,7 @@ class Produce(_Camel, frozen=True):
         return sum(seconds(one.for_) * one.records_per_second for one in self.load.profile)
 
 
-class Verify(_Camel, frozen=True):
+class Verify(Camel, frozen=True):
     """The properties of the log to check. `timeout_seconds`: bound on the time for all checks."""
 
     checks: tuple[Check, ...] | None = None
@@ -131,7 +127,7 @@ class Verify(_Camel, frozen=True):
     Inconclusive. Ignored with acks None."""
 
 
-class Budget(_Camel, frozen=True):
+class Budget(Camel, frozen=True):
     """Limits of a run (`budget.judge_budget`); None: no limit. `max_stall_milliseconds`: the
     longest time without an ack on a partition with waiting records; `p99_milliseconds`: of ack
     latency; `isr_full_within_seconds`: the longest time for which an ISR is not full."""
@@ -141,7 +137,7 @@ class Budget(_Camel, frozen=True):
     isr_full_within_seconds: int | None = None
 
 
-class Report(_Camel, frozen=True):
+class Report(Camel, frozen=True):
     """Where to store the report: in a ConfigMap, or in a directory outside Kubernetes."""
 
     config_map: str | None = None
@@ -153,7 +149,7 @@ class Report(_Camel, frozen=True):
     directory: str | None = None
 
 
-class Pods(_Camel, frozen=True):
+class Pods(Camel, frozen=True):
     """How Spark makes pods of executors. `image`, `image_pull_policy`: those of the pods; `cpu`,
     `cpu_limit`: quantities of Kubernetes; `template`, `secret`: paths of files in the driver's pod:
     the executors' template, and the secret of Spark's RPC."""
@@ -170,7 +166,7 @@ class Pods(_Camel, frozen=True):
     found."""
 
 
-class Runner(_Camel, frozen=True):
+class Runner(Camel, frozen=True):
     """How Spark runs. `executors`: their number; 0: all work is done in this process. `cores`: how
     many tasks an executor runs at the same time; `heap_megabytes`, `overhead_megabytes`: an
     executor's memory in MiB, of its JVM's heap, and of everything else."""
@@ -183,7 +179,7 @@ class Runner(_Camel, frozen=True):
     """None: executors are processes of this machine."""
 
 
-class S3(_Camel, frozen=True):
+class S3(Camel, frozen=True):
     """A bucket of an S3 server, by the names of its client."""
 
     bucket: str
@@ -196,7 +192,7 @@ class S3(_Camel, frozen=True):
 Keep = Literal["Always", "OnViolation", "Never"]
 
 
-class Evidence(_Camel, frozen=True):
+class Evidence(Camel, frozen=True):
     """Where the evidence of a run lies, and whether it stays after the run's end. Exactly one of
     `s3` and `directory` is set (`check`)."""
 
@@ -219,7 +215,7 @@ class Evidence(_Camel, frozen=True):
         return self.keep == "Always" or (self.keep == "OnViolation" and verdict != "Passed")
 
 
-class Settings(_Camel, frozen=True):
+class Settings(Camel, frozen=True):
     """The run that `verification.json` requests. `bootstrap`: the brokers' addresses,
     comma-separated; `allow_existing`: True if the topic may hold records before the run;
     `deadline_seconds`: bound on the run, counted from the driver's start."""
@@ -261,11 +257,11 @@ def load(path: Path, login: Path | None = None, evidence: Path | None = None) ->
     of the mounted volume for evidence, which the file does not state. Raises `Refusal` if the file
     is malformed, or names no place for a report. `check` judges everything else."""
     try:
-        content = _without_nulls(msgspec.json.decode(path.read_bytes()))
+        content = without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
-    _check_report(settings.report)
+    check_report(settings.report)
     kept = settings.evidence
     if kept is not None and evidence is not None:
         kept = msgspec.structs.replace(kept, directory=str(evidence))
@@ -282,10 +278,10 @@ def resuming(settings: Settings, run: str) -> Settings:
     return msgspec.structs.replace(settings, evidence=kept)
 
 
-def _without_nulls(content: object) -> object:
+def without_nulls(content: object) -> object:
     """Return JSON content without fields that are null, so that these get their defaults."""
     if isinstance(content, dict):
-        return {k: _without_nulls(v) for k, v in content.items() if v is not None}
+        return {k: without_nulls(v) for k, v in content.items() if v is not None}
     return content
 
 
@@ -358,7 +354,8 @@ def _check_load(produce: Produce) -> None:
         raise Refusal(Refused.INVALID_SPEC, sentence)
 
 
-def _check_report(report: Report) -> None:
+def check_report(report: Report) -> None:
+    """Raise `Refusal` if the file names no place for the report, or half of one."""
     _raise_first(
         (
             (

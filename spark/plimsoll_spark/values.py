@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 
-class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of structs with camelCase field names in JSON."""
 
 
-class Counts(_Camel, frozen=True):
+class Counts(Camel, frozen=True):
     """Numbers of records by outcome, and of gaps in the offsets."""
 
     sent: int = 0
@@ -32,7 +32,7 @@ class Counts(_Camel, frozen=True):
     unreported: int = 0  # in the log, of producers that were lost before they reported
 
 
-class Stall(_Camel, frozen=True):
+class Stall(Camel, frozen=True):
     """The longest time in which records of a partition waited and none was acked. `from_ms`,
     `to_ms`: in milliseconds since 1970."""
 
@@ -42,7 +42,7 @@ class Stall(_Camel, frozen=True):
     to_ms: float
 
 
-class Latency(_Camel, frozen=True):
+class Latency(Camel, frozen=True):
     """Quantiles of the time from sending a record to its ack, in milliseconds."""
 
     p50: float = 0
@@ -52,7 +52,7 @@ class Latency(_Camel, frozen=True):
     worst: float = 0
 
 
-class Bin(_Camel, frozen=True):
+class Bin(Camel, frozen=True):
     """The acks in one time bin. `start_ms`: in milliseconds since 1970; latencies in
     milliseconds."""
 
@@ -63,7 +63,7 @@ class Bin(_Camel, frozen=True):
     worst: float
 
 
-class Timing(_Camel, frozen=True):
+class Timing(Camel, frozen=True):
     """When the run began and ended (RFC 3339), the latency of acks, and the stalls. All but the
     start is unset until the verdict."""
 
@@ -76,7 +76,7 @@ class Timing(_Camel, frozen=True):
     stalls: tuple[Stall, ...] = ()
 
 
-class Example(_Camel, frozen=True):
+class Example(Camel, frozen=True):
     """The place of one fault in the log. `kind`: the name of the count that includes it, or
     `unreadable`; in an audit, the kind of finding. `key`, `producer`, `sequence`: of the record at
     fault; None for a fault without a record, such as a gap."""
@@ -94,7 +94,7 @@ class Example(_Camel, frozen=True):
     detail: str = ""
 
 
-class Audited(_Camel, frozen=True):
+class Audited(Camel, frozen=True):
     """The amounts that an audit has read. `bytes`: of all replicas together; `batches`, `records`:
     each counted once, whatever the number of replicas."""
 
@@ -106,7 +106,7 @@ class Audited(_Camel, frozen=True):
     bytes: int = 0
 
 
-class PartitionPace(_Camel, frozen=True):
+class PartitionPace(Camel, frozen=True):
     """The acks of one partition; times in milliseconds."""
 
     partition: int
@@ -115,7 +115,7 @@ class PartitionPace(_Camel, frozen=True):
     longest_stall: float
 
 
-class FaultMark(_Camel, frozen=True):
+class FaultMark(Camel, frozen=True):
     """A fault of the run's drill. `at_ms`: when it was noted, in milliseconds since 1970; `result`:
     Begun, Injected, Refused or Unknown; `message`: a sentence about the result."""
 
@@ -125,7 +125,7 @@ class FaultMark(_Camel, frozen=True):
     message: str
 
 
-class Previous(_Camel, frozen=True):
+class Previous(Camel, frozen=True):
     """Figures of an earlier run of the same schedule; None: unknown."""
 
     name: str
@@ -136,7 +136,7 @@ class Previous(_Camel, frozen=True):
     lost: int | None = None
 
 
-class RateStep(_Camel, frozen=True):
+class RateStep(Camel, frozen=True):
     """One step of a search for the highest rate. `acked`: number of acked records; `held`: True if
     every record was acked in time and within the limit of latency; `starved`: True if producers
     themselves did not run for a part of it."""
@@ -148,7 +148,7 @@ class RateStep(_Camel, frozen=True):
     starved: bool
 
 
-class Capacity(_Camel, frozen=True):
+class Capacity(Camel, frozen=True):
     """The highest rate that held, in records per second, 0 if none did. `bound`: the reason why no
     higher rate is known to hold: the Log, the Driver, or the Range that was to be searched."""
 
@@ -159,7 +159,7 @@ class Capacity(_Camel, frozen=True):
     steps: tuple[RateStep, ...]
 
 
-class Facts(_Camel, frozen=True):
+class Facts(Camel, frozen=True):
     """The part of the report that is not findings. `versions`: by name; `partitions`: the ones with
     the longest stalls; `partitions_left_out`: the number of the other ones; `faults`: those of the
     drill; `before`: the last run of the schedule, None if there is none."""
@@ -176,7 +176,7 @@ class Facts(_Camel, frozen=True):
     capacity: Capacity | None = None
 
 
-class Findings(_Camel, frozen=True):
+class Findings(Camel, frozen=True):
     """The results of all checks of a run. `stalls`: the longest of each partition; `pace`: acks by
     time, in bins of `bin_ms`; `examples`: some of the faults."""
 
@@ -202,7 +202,7 @@ class Findings(_Camel, frozen=True):
         return round(1000 * acked / (max(starts) - min(starts) + self.bin_ms), 1)
 
 
-class Progress(_Camel, frozen=True):
+class Progress(Camel, frozen=True):
     """The content of `progress.json`, which is replaced repeatedly during the run. `phase`:
     Producing, Verifying, Completed or Failed."""
 
@@ -211,7 +211,7 @@ class Progress(_Camel, frozen=True):
     timing: Timing
 
 
-class Kept(_Camel, frozen=True):
+class Kept(Camel, frozen=True):
     """The evidence of a run. `run`: the name by which it is resumed; `place`: where it lies, None
     if it was deleted or never kept; `missing`: a sentence about files that could not be stored
     there, or None."""
@@ -221,7 +221,7 @@ class Kept(_Camel, frozen=True):
     missing: str | None = None
 
 
-class Outcome(_Camel, frozen=True):
+class Outcome(Camel, frozen=True):
     """The content of `verdict.json`, which is written once, at the end of the run. `facts`: None
     for an audit, or without findings; `audited`: None unless it is an audit."""
 

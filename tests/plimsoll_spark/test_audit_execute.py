@@ -13,6 +13,7 @@ from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_range import RangeAudit
 from plimsoll_spark.audit_settings import AuditSettings, ExistingTopicsSource, Source
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics, Found
+from plimsoll_spark.job_watch import TimeUp
 from plimsoll_spark.replica_reader import Place
 from plimsoll_spark.topics import OffsetRange
 from plimsoll_spark.values import Outcome
@@ -57,7 +58,7 @@ class AuditRun:
         held[1].file[64] ^= self.is_damaged
         found = audited(self._patch, self._work / "results", held)
         if self.comes_late:
-            raise TimeoutError
+            raise TimeUp
         return [found]
 
 

@@ -9,7 +9,7 @@ from tests.plimsoll_spark.test_report import SETTINGS, T0, findings, outcome
 
 from plimsoll_spark import report
 from plimsoll_spark.facts import PARTITIONS_MAX, facts, marks
-from plimsoll_spark.run import as_json
+from plimsoll_spark.job_watch import as_json
 from plimsoll_spark.values import Counts, Latency, Outcome, PartitionPace, Previous
 
 DRILL = {
