@@ -18,7 +18,7 @@ from typing import Literal
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.phrasing import ids_text, replicas_text
+from plimsoll_core.phrasing import brokers_text, ids_text, replicas_text
 
 Row = tuple[BrokerId, ...]
 Assignment = tuple[Row, ...]
@@ -257,6 +257,18 @@ def rack_need(
         return min(racks_of(home, racks), len(kept))
     attainable = kept | {racks[broker] for broker in candidates if broker in racks}
     return min(len(row), len(kept) + vacancies, len(attainable))
+
+
+def racks_missing(without: Iterable[BrokerId], named_at_most: int | None = None) -> Refusal:
+    """Return the refusal of a placement that requires racks while the brokers `without` have none.
+    `named_at_most`: the most brokers to name, None for all."""
+    return Refusal(
+        reason=Reason.InvalidRequest,
+        message=(
+            f"Racks are required, but {brokers_text(without, named_at_most)} registered without"
+            " one. Label their nodes with a rack, then restart these brokers."
+        ),
+    )
 
 
 def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:

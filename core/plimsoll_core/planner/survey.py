@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
+from plimsoll_core.phrasing import NAMED_AT_MOST, counted
 from plimsoll_core.planner.outcome import Skipped
-from plimsoll_core.planner.placement import EXPLICIT, RackPolicy, Row, rack_need
+from plimsoll_core.planner.placement import EXPLICIT, RackPolicy, Row, rack_need, racks_missing
 from plimsoll_core.planner.preferred_leaders import Leadership, Seats
 from plimsoll_core.planner.replica_layout import Layout, Opening
 from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
@@ -161,13 +161,7 @@ def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
         return None
     without = sorted(each.id for each in request.brokers if each.usable and each.rack is None)
     if without and request.rack_policy == "Required":
-        return Refusal(
-            reason=Reason.InvalidRequest,
-            message=(
-                f"Racks are required, but {brokers_text(without, NAMED_AT_MOST)} registered"
-                " without one. Label their nodes with a rack, then restart these brokers."
-            ),
-        )
+        return racks_missing(without, NAMED_AT_MOST)
     racks = {broker.id: broker.rack for broker in request.brokers if broker.rack is not None}
     if without or len(set(racks.values())) < 2:
         return None

@@ -16,8 +16,8 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import RegisterBroker
-from plimsoll_core.phrasing import brokers_text, replicas_text
-from plimsoll_core.planner.placement import Assignment, Located
+from plimsoll_core.phrasing import replicas_text
+from plimsoll_core.planner.placement import Assignment, Located, racks_missing
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
@@ -48,15 +48,7 @@ def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refus
     if turn.settings.rack_policy != "Required":
         return None
     without = sorted(broker.id for broker in usable if broker.rack is None)
-    if not without:
-        return None
-    return Refusal(
-        reason=Reason.InvalidRequest,
-        message=(
-            f"Racks are required, but {brokers_text(without)} registered without"
-            " one. Label their nodes with a rack, then restart these brokers."
-        ),
-    )
+    return racks_missing(without) if without else None
 
 
 def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
