@@ -33,8 +33,8 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Operator: certificates of listeners": operator.CERTIFICATE_ROWS,
     "Operator: objects and what waits": operator.OBJECT_ROWS,
     "Operator: reconcilers": operator.RECONCILE_ROWS,
-    "Operator: the process": (*operator.PROCESS, *loop_rows(operator.PREFIX)),
-    "Broker: serving": (*broker.SERVING_ROWS, *loop_rows(broker.PREFIX)),
+    "Operator: the process": operator.PROCESS,
+    "Broker: serving": broker.SERVING_ROWS,
     "Broker: traffic, ISRs, disk writes, moves": broker.TRAFFIC_ROWS,
     "Broker: partitions, followers, volume": broker.PARTITION_ROWS,
     "Broker: state changes asked of it": broker.STATE_CHANGE_ROWS,
@@ -44,23 +44,41 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: logins and rights": broker.SECURITY_ROWS,
     "Broker: quotas": broker.QUOTA_ROWS,
     "Broker: lag of groups": broker.LAG_ROWS,
+    "Both: the event loop": (*loop_rows(operator.PREFIX), *loop_rows(broker.PREFIX)),
     "Both: the process, by the client library": PROCESS_ROWS,
 }
+
+UNSTATED = ("1", operator.EACH_LED, "13 buckets", "14 buckets", operator.BUCKETS_EACH_LED)
+"""Numbers of series that the page states once for all rows."""
 
 
 def tables() -> str:
     """Return the text between the marks."""
-    parts = [_table(title, rows) for title, rows in SECTIONS.items()]
-    return "\n".join([*parts, _recorded()])
+    return "\n".join(
+        [
+            *(_section(title, rows) for title, rows in SECTIONS.items()),
+            _names("Recording rules", (rule["record"] for rule in _rules())),
+        ]
+    )
 
 
-def _table(title: str, rows: Iterable[MetricRow]) -> str:
-    lines = [f"### {title}", ""]
+def _section(title: str, rows: Iterable[MetricRow]) -> str:
+    """Return a line for each meaning, since the operator and the brokers have metrics with the
+    same; of the client library's metrics, which Prometheus' users know, only the names."""
+    if rows is PROCESS_ROWS:
+        return _names(title, (row.shown_name for row in rows))
+    names: dict[str, list[str]] = {}
     for row in rows:
-        name = f"`{row.shown_name}`" + (" (histogram)" if row.kind == "histogram" else "")
+        kind = " (histogram)" if row.kind == "histogram" else ""
         series = _series(row)
-        lines.append(f"- {name}: {row.text}" + (f" ({series})" if series else ""))
-    return "\n".join([*lines, ""])
+        meaning = f"{kind}: {row.text}" + (f" ({series})" if series else "")
+        names.setdefault(meaning, []).append(f"`{row.shown_name}`")
+    lines = [f"- {', '.join(alike)}{meaning}" for meaning, alike in names.items()]
+    return "\n".join([f"### {title}", "", *lines, ""])
+
+
+def _names(title: str, names: Iterable[str]) -> str:
+    return f"### {title}\n\n{', '.join(f'`{name}`' for name in names)}\n"
 
 
 def _series(row: MetricRow) -> str:
@@ -68,13 +86,8 @@ def _series(row: MetricRow) -> str:
     rows."""
     labels = row.labels[2:] if row.labels[:2] == operator.CLUSTER else row.labels
     shown = ", ".join(f"`{label}`" for label in labels)
-    number = "" if row.series in ("1", operator.EACH_LED) else row.series
+    number = "" if row.series in (*UNSTATED, *(f"1 per {one}" for one in labels)) else row.series
     return "; ".join(part for part in (shown, number) if part)
-
-
-def _recorded() -> str:
-    lines = ["### Recording rules", ""]
-    return "\n".join([*lines, *(f"- `{rule['record']}`" for rule in _rules()), ""])
 
 
 def _rules() -> list[dict[str, Any]]:

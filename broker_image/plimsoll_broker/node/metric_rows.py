@@ -136,7 +136,8 @@ STATE_CHANGE_ROWS = (
          ("change",), "4"),
     _row("state_changes_completed", "counter", "State changes completed", ("change",), "4"),
     _row("state_changes_pending", "gauge", "State changes received and not completed"),
-    _row("state_changes_pending_seconds", "gauge", "state_changes_pending_seconds"),
+    _row("state_changes_pending_seconds", "gauge",
+         "Age of the oldest state change that is not completed; 0: none"),
 )  # fmt: skip
 
 TOPIC_ROWS = (
@@ -176,8 +177,8 @@ GROUP_ROWS = (
          "Offsets that failed to commit, by Kafka's code", ("code",),
          "1 per code met, 6 from the start"),
     _row("group_loads", "counter", "Loaded partitions of __consumer_offsets"),
-    _row("group_load_seconds", "counter", "group_load_seconds"),
-    _row("group_loading_seconds", "gauge", "group_loading_seconds"),
+    _row("group_load_seconds", "counter", "Total duration of loading partitions"),
+    _row("group_loading_seconds", "gauge", "Age of the longest running load; 0: none"),
     _row("group_memory_bytes", "gauge", "Memory of groups coordinated here"),
     _row("group_memory_limit_bytes", "gauge", "Memory limit of all groups of this broker"),
     _row("group_memory_refusals", "counter",
@@ -222,7 +223,7 @@ QUOTA_ROWS = (
          " an empty name", ("principal",), "21"),
     _row("long_work_running", "gauge", "Threads that work for clients"),
     _row("long_work_waiting", "gauge", "Clients' work that waits for a thread"),
-    _row("long_work_wait_seconds", "counter", "long_work_wait_seconds"),
+    _row("long_work_wait_seconds", "counter", "Total time for which clients' work waited"),
     _row("long_work_rest_seconds", "counter",
          "Total time for which principals' work was paused after waiting for a processor"),
     _row("long_work_refused", "counter",

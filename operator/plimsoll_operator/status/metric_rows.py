@@ -10,6 +10,7 @@ CLUSTER = ("namespace", "cluster")
 BROKER = (*CLUSTER, "broker")
 _EACH = "1 per cluster"
 EACH_LED = "1 per led cluster"
+BUCKETS_EACH_LED = "14 buckets per led cluster"
 _EACH_BROKER = "1 per broker"
 
 
@@ -72,9 +73,9 @@ CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commit_failures", "counter",
               "Failed appends to the metadata log", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_commit_seconds", "histogram",
-              "Duration of an append to the metadata log", CLUSTER, "14 buckets per led cluster"),
+              "Duration of an append to the metadata log", CLUSTER, BUCKETS_EACH_LED),
     MetricRow("plimsoll_controller_loop_lag_seconds", "histogram",
-              "Delay of the controller's periodic step", CLUSTER, "14 buckets per led cluster"),
+              "Delay of the controller's periodic step", CLUSTER, BUCKETS_EACH_LED),
     MetricRow("plimsoll_controller_take_overs", "counter",
               "Controller terms that this process began", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_commit_pending_seconds", "gauge",
