@@ -2,10 +2,11 @@
 
 import msgspec
 import pytest
-from tests.plimsoll_operator.builders import isr_changed, replay
+from tests.plimsoll_operator.builders import an_image, finalised, isr_changed, replay, with_topic
 from tests.plimsoll_operator.rebalancing import KEY, LOOK, Rebalancings, an_object
 from tests.plimsoll_operator.resynced import offered_by_resync
 
+from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
@@ -51,6 +52,29 @@ async def test_plan_is_shown_and_waits():
     assert found["Reconciling"] == ("False", "AwaitingApproval")
     assert plan.hash in says(status, "Ready")
     assert scene.work == [LOOK]
+
+
+async def test_load_plan_says_why_and_balances_bytes():
+    image = with_topic(finalised(an_image(), NEWEST), ((0,), (0,), (0,), (1,), (2,)), holder=None)
+    scene = Rebalancings(image, mode="Load", brokers=None, goals={"diskPercent": 40})
+    await scene.tell(100 * MIB)
+    status = await scene.look()
+    assert status.phase == "AwaitingApproval"
+    assert (status.plan.moves.replicas, status.plan.moves.bytes) == (1, "100Mi")
+    assert [load.size.after for load in status.plan.per_broker] == ["200Mi", "200Mi", "100Mi"]
+    assert conditions(status)["Planned"] == ("True", "UnevenLoad")
+    assert says(status, "Planned") == (
+        "1 replica (100 MiB) and 1 preferred leader move. Broker 0 has 80 % more bytes on disk than"
+        " the mean; afterwards 20 %. The disk usage of broker 1 is unknown, so disks count as"
+        " equal."
+    )
+
+
+async def test_load_plan_waits_for_newer_metadata_version():
+    scene = Rebalancings(mode="Load", brokers=None)
+    with pytest.raises(Retry, match="Upgrade all brokers first"):
+        await scene.look()
+    assert conditions(scene.status)["Planned"] == ("False", "MetadataTooOld")
 
 
 async def test_rebalance_plan_names_partitions_at_risk():

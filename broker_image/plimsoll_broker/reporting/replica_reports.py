@@ -3,8 +3,8 @@
 `CopyReports`: tells the controller how many bytes this broker holds of partitions that move. A
 leader reports how much there is to copy, a new replica how much it has. Users read it as progress;
 no decision depends on it. It is one of the data path's tasks, every two seconds while anything
-moves. More slowly, and in turns, a leader also reports its partitions' sizes, on which a plan's
-estimates of bytes and time rest, and the lag of each follower in records. Source:
+moves. More slowly, and in turns, a leader also reports its partitions' sizes and traffic, on
+which plans rest, and the lag of each follower in records. Source:
 crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
 
 `RecoveryReports`: tells the controller what it must know of this broker's logs. It reports how
@@ -134,8 +134,14 @@ def _size(hosted: Hosted) -> CopySize:
 
 
 def _led(hosted: Hosted) -> CopySize:
-    """Return the size of the partition's log and the lag of its followers."""
-    return replace(_size(hosted), behind=tuple(_behind(hosted)))
+    """Return the size of the partition's log, the lag of its followers and its traffic with
+    clients."""
+    return replace(
+        _size(hosted),
+        behind=tuple(_behind(hosted)),
+        bytes_in=hosted.bytes_in,
+        bytes_out=hosted.bytes_out,
+    )
 
 
 def _behind(hosted: Hosted) -> Iterator[FollowerLag]:

@@ -217,7 +217,7 @@ class RebalanceObject(_Stored, frozen=True, kw_only=True):
     uid: str
 
 
-RebalanceMode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders"]
+RebalanceMode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders", "Load"]
 RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Failed"]
 """The phase of a Rebalance. Beginning: the records of its plan are being committed, and no
 partition moves yet. The last three are final."""

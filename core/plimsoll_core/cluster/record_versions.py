@@ -40,6 +40,9 @@ OWNERS_SINCE = 4
 TERMS_SINCE = 5
 """The first metadata version in which controller terms have ids."""
 
+LOAD_SINCE = 5
+"""The first metadata version in which a Rebalance may have the mode Load."""
+
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
 """The release that introduced each metadata version. A published release understands the newest of
 the versions that it introduced."""
@@ -170,6 +173,11 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     m.ControllerTerm: {TERMS_SINCE: "id first_offset"},
 }
 
+VALUES: dict[type[msgspec.Struct], dict[str, dict[object, int]]] = {
+    m.Rebalance: {"mode": {"Load": LOAD_SINCE}},
+}
+"""The values of enumerations that are newer than their fields, with their metadata versions."""
+
 
 def introduced(kind: type[msgspec.Struct]) -> int:
     """Return the metadata version that introduced the record type `kind`."""
@@ -217,7 +225,15 @@ def parts_of(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], None]:
 
 # The newest row that a kind of record can reach: below it nothing needs to be looked at.
 _NEWEST_ROW = {
-    kind: max(version for part in parts_of(kind) if part in TABLE for version in TABLE[part])
+    kind: max(
+        version
+        for part in parts_of(kind)
+        if part in TABLE
+        for version in (
+            *TABLE[part],
+            *(v for f in VALUES.get(part, {}).values() for v in f.values()),
+        )
+    )
     for kind in r.Record.__args__
 }
 
@@ -253,6 +269,13 @@ def _newer_field(value: Any, metadata_version: int) -> str | None:
             if version > metadata_version and stated != defaults[name]:
                 return (
                     f"{kind.__name__}.{name} belongs to metadata version {version}, and"
+                    f" {metadata_version} is finalised"
+                )
+            known = VALUES.get(kind, {}).get(name)
+            since = version if known is None else known.get(stated, version)
+            if since > metadata_version >= version:
+                return (
+                    f"{kind.__name__}.{name} {stated} belongs to metadata version {since}, and"
                     f" {metadata_version} is finalised"
                 )
             if nested := _newer_field(stated, metadata_version):

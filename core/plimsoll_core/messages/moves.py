@@ -140,13 +140,16 @@ class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """The size in bytes of a partition's log on one broker. `behind`: the followers that lack
-    records, if that broker leads the partition."""
+    """The size in bytes of a partition's log on one broker. If that broker leads the partition:
+    `behind`, the followers that lack records; `bytes_in` and `bytes_out`, the bytes that producers
+    wrote and consumers read there since the broker began to host it."""
 
     topic_id: UUID
     index: int
     size: int
     behind: tuple[FollowerLag, ...] = ()
+    bytes_in: int | None = None
+    bytes_out: int | None = None
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from plimsoll_core.planner.survey import (
     Survey,
     leader_counts,
     replica_counts,
+    shares,
 )
 
 EXAMPLES_MAX = 3
@@ -80,7 +81,8 @@ class PlanDraft:
     preferred leader first. `lower_bound`: the number of replicas that every plan for the goal has
     to move if racks are ignored. `urgent`: the positions of the partitions to move first. `evened`:
     the brokers that should differ by at most one replica and one leader; empty if the goal does not
-    promise that. `data_moves`: False if the goal only reorders replicas.
+    promise that. `data_moves`: False if the goal only reorders replicas. `relaxations`: rules of
+    this goal alone that the draft does not keep. `why`: sentences that state its reasons.
     """
 
     rows: Rows
@@ -88,6 +90,8 @@ class PlanDraft:
     urgent: frozenset[int] = frozenset()
     evened: Sequence[BrokerId] = ()
     data_moves: bool = True
+    relaxations: tuple[Relaxation, ...] = ()
+    why: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
 
@@ -114,8 +118,9 @@ def conclude(survey: Survey, draft: PlanDraft) -> Plan:
         loads=_loads(survey, draft.rows),
         lower_bound=draft.lower_bound,
         lowest_isr_margin=lowest_isr_margin(moves, survey.partitions),
-        relaxations=_relaxations(survey, draft),
+        relaxations=(*draft.relaxations, *_relaxations(survey, draft)),
         skipped=draft.skipped,
+        why=draft.why,
     )
 
 
@@ -127,15 +132,27 @@ def _loads(survey: Survey, rows: Rows) -> tuple[BrokerLoad, ...]:
                 held[broker] += partition.size_bytes or 0
         return held
 
+    def traffic(rows: Sequence[Sequence[BrokerId]]) -> tuple[Counter[BrokerId], Counter[BrokerId]]:
+        came: Counter[BrokerId] = Counter()
+        went: Counter[BrokerId] = Counter()
+        for row, partition in zip(rows, survey.partitions, strict=True):
+            for broker, (_, bytes_in, bytes_out) in shares(partition, row):
+                came[broker] += round(bytes_in)
+                went[broker] += round(bytes_out)
+        return came, went
+
     replicas = replica_counts(survey.home), replica_counts(rows)
     leaders = leader_counts(survey.home), leader_counts(rows)
     held = sizes(survey.home), sizes(rows)
+    before, after = traffic(survey.home), traffic(rows)
     return tuple(
         BrokerLoad(
             broker=broker,
             replicas=_change(*replicas, broker),
             leaders=_change(*leaders, broker),
             size_bytes=_change(*held, broker),
+            bytes_in=_change(before[0], after[0], broker),
+            bytes_out=_change(before[1], after[1], broker),
         )
         for broker in sorted({*survey.known, *replicas[0], *replicas[1]})
     )

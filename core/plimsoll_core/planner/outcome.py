@@ -49,19 +49,22 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The replicas, preferred leaders and bytes of one broker before and after the plan. Partitions
-    that the plan skips are included."""
+    """The replicas, preferred leaders, bytes, and traffic in bytes per second of one broker before
+    and after the plan. Partitions that the plan skips are included. `bytes_in` is what its replicas
+    write, `bytes_out` what its leaders send to consumers and followers."""
 
     broker: BrokerId
     replicas: Level
     leaders: Level
     size_bytes: Level
+    bytes_in: Level = Level()
+    bytes_out: Level = Level()
 
 
 class Relaxation(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that this plan does not keep in full, with a sentence that says why."""
 
-    rule: Literal["ReplicaBalance", "LeaderBalance", "Racks", "DiskSpace"]
+    rule: Literal["ReplicaBalance", "LeaderBalance", "LoadBalance", "Racks", "DiskSpace"]
     message: str
 
 
@@ -81,6 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     every plan for this goal has to move if racks are ignored. `lowest_isr_margin` is the least
     value of ISR size minus min ISR of a moving partition during its move, None if nothing moves.
     `unknown_disks` are brokers that get replicas and of which no disk figures are known.
+    `why` are sentences that state the reasons of the plan, where its goal does not.
     """
 
     moves: tuple[Move, ...]
@@ -91,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     relaxations: tuple[Relaxation, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     unknown_disks: tuple[BrokerId, ...] = ()
+    why: tuple[str, ...] = ()
 
     @property
     def moved_replicas(self) -> int:

@@ -7,6 +7,7 @@ that differ by at most one, racks kept. The plan reports each rule that cannot b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import assert_never
 
@@ -15,12 +16,14 @@ from msgspec.structs import replace
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner import add_remove_brokers, full_rebalance, topic_changes
-from plimsoll_core.planner.disk_room import bounded, no_room, overfilled, without_figures
+from plimsoll_core.planner.disk_room import DiskRoom, bounded, no_room, overfilled, without_figures
 from plimsoll_core.planner.draft import PlanDraft, conclude
+from plimsoll_core.planner.even_load import even_load
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
     AddBrokers,
     ChangeTopics,
+    EvenLoad,
     FullRebalance,
     Goal,
     PreferredLeaders,
@@ -35,15 +38,15 @@ def plan(request: Request) -> Plan | Refusal:
     fitted to the free room on disks.
 
     A broker with a full disk gets no replica if the goal can do without it. With the goals
-    AddBrokers and FullRebalance the plan leaves out the moves that do not fit; with another goal it
-    is refused.
+    AddBrokers, FullRebalance and EvenLoad the plan leaves out the moves that do not fit; with
+    another goal it is refused.
     """
     rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
     found = by_counts(request)
     for _ in rooms:
         if isinstance(found, Refusal) or not (over := overfilled(found, rooms)):
             break
-        if isinstance(request.goal, AddBrokers | FullRebalance):
+        if isinstance(request.goal, AddBrokers | FullRebalance | EvenLoad):
             found = bounded(found, rooms)
             break
         request = _without(request, over.keys())
@@ -63,15 +66,17 @@ def _without(request: Request, full: AbstractSet[BrokerId]) -> Request:
 
 
 def by_counts(request: Request) -> Plan | Refusal:
-    """Return the plan for a request by counts of replicas alone, without regard to disks."""
+    """Return the plan for a request by counts of replicas alone, without regard to disks. Only the
+    goal EvenLoad uses the disks' figures, as capacities."""
     surveyed = survey(request)
     if isinstance(surveyed, Refusal):
         return surveyed
-    draft = _draft(surveyed, request.goal)
+    rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
+    draft = _draft(surveyed, request.goal, rooms)
     return draft if isinstance(draft, Refusal) else conclude(surveyed, draft)
 
 
-def _draft(surveyed: Survey, goal: Goal) -> PlanDraft | Refusal:
+def _draft(surveyed: Survey, goal: Goal, rooms: Mapping[BrokerId, DiskRoom]) -> PlanDraft | Refusal:
     match goal:
         case AddBrokers():
             return add_remove_brokers.add(surveyed, goal)
@@ -81,6 +86,8 @@ def _draft(surveyed: Survey, goal: Goal) -> PlanDraft | Refusal:
             return full_rebalance.rebalance(surveyed)
         case PreferredLeaders():
             return add_remove_brokers.prefer(surveyed)
+        case EvenLoad():
+            return even_load(surveyed, goal, rooms)
         case ChangeTopics():
             return topic_changes.change(surveyed, goal)
         case _:

@@ -13,7 +13,8 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMode, RebalanceMove
-from plimsoll_core.errors import Refusal
+from plimsoll_core.cluster.record_versions import LOAD_SINCE, release_of
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.moves import MoveLimits
 from plimsoll_core.planner.disk_room import DiskRoom
@@ -23,6 +24,7 @@ from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     AddBrokers,
+    EvenLoad,
     FullRebalance,
     Goal,
     PlanBroker,
@@ -40,8 +42,9 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `brokers`: those to add or remove; other modes do not use it. `away`: brokers that have been
     inactive for so long that they get no replicas. `sizes`: the size of one replica in bytes, as
-    far as leaders have reported it. `disks`: the room on brokers' disks, as far as they have
-    reported it.
+    far as leaders have reported it. `rates`: bytes in and bytes out per second of each partition,
+    as far as they were measured. `even_load`: the goal of the mode Load. `disks`: the room
+    on brokers' disks, as far as they have reported it.
     """
 
     mode: RebalanceMode
@@ -50,6 +53,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     rack_policy: RackPolicy = "Preferred"
     away: AbstractSet[BrokerId] = frozenset()
     sizes: Mapping[PartitionKey, int] = {}
+    rates: Mapping[PartitionKey, tuple[float, float]] = {}
+    even_load: EvenLoad = EvenLoad()
     disks: Mapping[BrokerId, DiskRoom] = {}
 
 
@@ -64,7 +69,23 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     risks: tuple[WhatIf, ...]
 
 
+def too_old(image: ClusterImage, mode: RebalanceMode) -> Refusal | None:
+    """Refuse a mode that the cluster's metadata version does not know."""
+    if mode != "Load" or image.metadata_version >= LOAD_SINCE:
+        return None
+    return Refusal(
+        reason=Reason.MetadataTooOld,
+        message=(
+            f"The mode Load needs metadata version {release_of(LOAD_SINCE)}, and"
+            f" {release_of(image.metadata_version)} is finalised. Upgrade all brokers first, or use"
+            " the mode Full."
+        ),
+    )
+
+
 def make(image: ClusterImage, wish: PlanRequest) -> Planned | Refusal:
+    if refusal := too_old(image, wish.mode):
+        return refusal
     request = question(image, wish)
     answer = plan(request)
     if isinstance(answer, Refusal):
@@ -126,6 +147,8 @@ def question(image: ClusterImage, wish: PlanRequest) -> Request:
                 isr=p.isr,
                 min_isr=p.min_isr,
                 size_bytes=wish.sizes.get(key),
+                bytes_in=None if (rates := wish.rates.get(key)) is None else rates[0],
+                bytes_out=None if rates is None else rates[1],
             )
             for key, p in image.partitions.items()
         ),
@@ -142,5 +165,7 @@ def _goal(wish: PlanRequest) -> Goal:
             return RemoveBrokers(brokers=wish.brokers)
         case "PreferredLeaders":
             return PreferredLeaders()
+        case "Load":
+            return wish.even_load
         case _:
             return FullRebalance()

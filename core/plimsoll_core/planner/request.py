@@ -37,7 +37,9 @@ class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition. `size_bytes` is the size of one replica, None if unknown."""
+    """A partition. `size_bytes` is the size of one replica, None if unknown. `bytes_in` and
+    `bytes_out` are what producers write and consumers read, in bytes per second, None if
+    unknown."""
 
     topic_id: TopicId
     index: int
@@ -45,6 +47,8 @@ class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
     isr: Row = ()
     min_isr: int = 1
     size_bytes: int | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
 
     @property
     def key(self) -> PartitionKey:
@@ -87,6 +91,15 @@ class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Goal: balance preferred leaders by the order of replicas; no data moves."""
 
 
+class EvenLoad(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Goal: balance measured load, with as few bytes copied as possible. `percent`: by how much a
+    broker may exceed the mean of bytes on disk, bytes in and bytes out, in this order. `max_bytes`:
+    the most bytes that the plan copies, None for no limit."""
+
+    percent: tuple[int, int, int] = (10, 20, 20)
+    max_bytes: int | None = None
+
+
 class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Goal: give the partitions of a topic this number of replicas. `partitions`: None for all."""
 
@@ -122,7 +135,7 @@ class ChangeTopics(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     changes: tuple[TopicChange, ...]
 
 
-Goal = AddBrokers | RemoveBrokers | FullRebalance | PreferredLeaders | ChangeTopics
+Goal = AddBrokers | RemoveBrokers | FullRebalance | PreferredLeaders | EvenLoad | ChangeTopics
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

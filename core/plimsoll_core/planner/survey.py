@@ -7,7 +7,7 @@ Source of the rack rules: the protocol's rule for rack-aware placement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -180,3 +180,15 @@ def new_copies(before: Sequence[Row], after: Sequence[Sequence[BrokerId]]) -> in
     """Return the number of replicas in `after` on brokers that had none of the partition in
     `before`."""
     return sum(len(set(row) - set(old)) for old, row in zip(before, after, strict=True))
+
+
+def shares(
+    partition: PlanPartition, row: Sequence[BrokerId]
+) -> Iterator[tuple[BrokerId, tuple[float, float, float]]]:
+    """Yield the broker of each replica with the load that it brings: bytes on disk, and bytes in
+    and out per second. Each replica is stored and written; the leader sends to consumers and to its
+    followers. What is unknown counts as 0."""
+    size, came = float(partition.size_bytes or 0), partition.bytes_in or 0.0
+    sent = (partition.bytes_out or 0.0) + came * (len(row) - 1)
+    for position, broker in enumerate(row):
+        yield broker, (size, came, 0.0 if position else sent)

@@ -25,7 +25,7 @@ from plimsoll_operator.api.meta import (
 )
 from plimsoll_operator.api.reassignment import Throttle
 
-Mode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders"]
+Mode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders", "Load"]
 Approval = Literal["Manual", "Automatic"]
 Phase = Literal[
     "Planning",
@@ -57,6 +57,36 @@ class Limits(Api, frozen=True, kw_only=True):
     ] = None
 
 
+Percent = Annotated[int, Meta(ge=1, le=1_000)]
+
+
+class Goals(Api, frozen=True, kw_only=True):
+    """Goals of the mode Load: by how many percent a broker may exceed the mean of all brokers in
+    relation to its capacity, and how much the plan may copy."""
+
+    disk_percent: Annotated[
+        Percent | None,
+        described(
+            "Allowed excess in the share of its disk that a broker uses, or in bytes while a "
+            "broker has reported no disk; default 10."
+        ),
+    ] = None
+    bytes_in_percent: Annotated[
+        Percent | None,
+        described("Allowed excess in bytes per second that its replicas write; default 20."),
+    ] = None
+    bytes_out_percent: Annotated[
+        Percent | None,
+        described(
+            "Allowed excess in bytes per second that its leaders send to consumers and followers; "
+            "default 20."
+        ),
+    ] = None
+    max_copied_bytes: Annotated[
+        Quantity | None, described("Most bytes that the plan copies in all; default is no limit.")
+    ] = None
+
+
 class RebalanceSpec(Api, frozen=True, kw_only=True):
     """The request. mode, clusterRef and brokers are immutable; the other fields may change while
     the Rebalance runs."""
@@ -67,7 +97,8 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
         described(
             "Full: place everything anew by the placement formula. AddBrokers: fill the listed "
             "brokers, with as few moves as balance allows. RemoveBrokers: move everything off "
-            "the listed brokers. PreferredLeaders: balance leaders without moving data."
+            "the listed brokers. PreferredLeaders: balance leaders without moving data. Load: "
+            "balance measured bytes on disk and traffic, with as few bytes copied as possible."
         ),
     ]
     brokers: Annotated[
@@ -91,6 +122,7 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
             "a new approval."
         ),
     ] = None
+    goals: Annotated[Goals | None, described("Goals of the mode Load.")] = None
     limits: Limits | None = None
     throttle: Annotated[
         Throttle | None,
@@ -136,12 +168,16 @@ class SizeChange(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class BrokerLoad(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Load of one broker before the plan and after it. Leaders are counted by preferred leader."""
+    """Load of one broker before the plan and after it. Leaders are counted by preferred leader.
+    Traffic is in bytes per second, as far as it was measured: bytesIn is what its replicas write,
+    bytesOut what its leaders send."""
 
     id: BrokerNumber
     replicas: Change
     leaders: Change
     size: SizeChange
+    bytes_in: SizeChange = SizeChange()
+    bytes_out: SizeChange = SizeChange()
 
 
 class WhatIf(Api, omit_defaults=False, frozen=True, kw_only=True):

@@ -219,7 +219,7 @@ def end_reassignment(context: FaultContext, rng: random.Random) -> str | None:
 
 REBALANCES_MAX = 3
 """Maximum number of Rebalances at the same time."""
-MODES: tuple[Mode, ...] = ("Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders")
+MODES: tuple[Mode, ...] = ("Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders", "Load")
 ADDED_MAX = 2
 REMOVED_MAX = 1
 

@@ -132,6 +132,19 @@ def test_nested_field_newer_than_finalised_is_not_written(
     assert "RebalanceMove.wave" in (versions.newer_than(added, 1) or "")
 
 
+def test_newer_value_of_older_field_is_not_written() -> None:
+    balanced = r.RebalanceNoted(
+        cause="x",
+        rebalance=model.Rebalance(
+            object=model.RebalanceObject(namespace="n", name="b", uid="u"),
+            mode="Load",
+            phase="Running",
+        ),
+    )
+    assert "Rebalance.mode Load" in (versions.newer_than(balanced, versions.LOAD_SINCE - 1) or "")
+    assert versions.newer_than(balanced, versions.LOAD_SINCE) is None
+
+
 @pytest.mark.parametrize(
     ("item", "named"),
     [

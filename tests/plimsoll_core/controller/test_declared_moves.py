@@ -233,6 +233,27 @@ class TestMovement:
         report(leader, 0, 8)
         assert five.soft.sizes == {five.p(0).key: 8}
 
+    def test_partition_traffic_is_measured_between_reports(self, five: Any) -> None:
+        leader, key = five.p(0).leader, five.p(0).key
+
+        def report(bytes_in: int, bytes_out: int) -> tuple[float, float] | None:
+            epoch = five.image.brokers[leader].broker_epoch
+            one = CopySize(
+                topic_id=key.topic_id, index=0, size=1, bytes_in=bytes_in, bytes_out=bytes_out
+            )
+            five.ask(
+                ReportCopies(broker_id=leader, broker_epoch=epoch, copies=(), sizes=(one,)),
+            )
+            return five.soft.traffic[key].rates
+
+        assert report(1_000, 0) is None, "one report tells no rate"
+        five.now_ms += 10_000
+        assert report(11_000, 50_000) == (1_000, 5_000)
+        five.now_ms += 60_000
+        assert report(11_000, 50_000) == (900, 4_500), "a tenth of the smoothing has passed"
+        five.now_ms += 60_000
+        assert report(0, 0) == (900, 4_500), "counters that began anew tell no rate"
+
     def test_sizes_from_an_earlier_lifetime_are_not_believed(self, five: Any) -> None:
         """Every request of a broker names its lifetime: 77."""
         five.declare(partitions=5, replication_factor=4)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.records import (
@@ -58,6 +59,41 @@ class Report:
         """Return the sort key by which logs are compared: the last written leader epoch first, then
         the log end offset."""
         return self.last_written_epoch, self.log_end_offset
+
+
+TRAFFIC_SMOOTHED_MS = 600_000
+"""The time in milliseconds over which a partition's rates are smoothed: a new measurement counts by
+its share of this time."""
+
+
+class PartitionTraffic(NamedTuple):
+    """The traffic of a partition with clients, from its leader's reports. `leader`: the broker, and
+    its broker epoch, whose counters `bytes_in` and `bytes_out` were at `at_ms`. `rates`: bytes in
+    and bytes out per second, None before the second report of a leader."""
+
+    at_ms: int
+    leader: tuple[BrokerId, BrokerEpoch]
+    bytes_in: int
+    bytes_out: int
+    rates: tuple[float, float] | None = None
+
+    def then(self, later: PartitionTraffic) -> PartitionTraffic:
+        """Return the traffic after a later report. Rates of an earlier leader are kept until the
+        new one has reported twice."""
+        elapsed_ms = later.at_ms - self.at_ms
+        came, went = later.bytes_in - self.bytes_in, later.bytes_out - self.bytes_out
+        if later.leader != self.leader or min(came, went) < 0:
+            return later._replace(rates=self.rates)
+        if elapsed_ms <= 0:
+            return self
+        measured = (came * 1000 / elapsed_ms, went * 1000 / elapsed_ms)
+        if self.rates is None:
+            return later._replace(rates=measured)
+        share = min(1.0, elapsed_ms / TRAFFIC_SMOOTHED_MS)
+        rate_in, rate_out = (
+            old + (new - old) * share for old, new in zip(self.rates, measured, strict=True)
+        )
+        return later._replace(rates=(rate_in, rate_out))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,6 +146,8 @@ class VolatileState:
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
     # The size of each partition in bytes, as its leader reports it from time to time.
     sizes: dict[PartitionKey, int] = field(default_factory=dict)
+    # The traffic of each partition with clients, measured between its leader's reports.
+    traffic: dict[PartitionKey, PartitionTraffic] = field(default_factory=dict)
     # For each partition, the followers that are behind and by how many records (None: unknown), as
     # its leader reports it with the size.
     behind: dict[PartitionKey, dict[BrokerId, int | None]] = field(default_factory=dict)
@@ -172,6 +210,7 @@ class VolatileState:
             self.moving,
             self.copies,
             self.sizes,
+            self.traffic,
             self.behind,
             self.displaced,
         )

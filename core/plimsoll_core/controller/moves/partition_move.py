@@ -26,6 +26,7 @@ from plimsoll_core.controller.kernel.availability_margin import away, may_become
 from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
 from plimsoll_core.controller.kernel.rack_rules import check_spread
+from plimsoll_core.controller.kernel.volatile_state import PartitionTraffic
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages.moves import (
@@ -310,6 +311,11 @@ def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refu
         p = turn.image.partitions.get(PartitionKey(one.topic_id, one.index))
         if p is not None and request.broker_id == p.leader:
             turn.soft.sizes[p.key] = one.size
+            if one.bytes_in is not None and one.bytes_out is not None:
+                leader = (request.broker_id, request.broker_epoch)
+                now = PartitionTraffic(turn.now_ms, leader, one.bytes_in, one.bytes_out)
+                before = turn.soft.traffic.get(p.key)
+                turn.soft.traffic[p.key] = now if before is None else before.then(now)
             turn.soft.behind[p.key] = {lag.broker_id: lag.records for lag in one.behind}
     return Done()
 

@@ -55,6 +55,7 @@ from plimsoll_core.messages.moves import (
 from plimsoll_core.messages.requests import Answer
 from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
 from plimsoll_core.planner.placement import EXPLICIT
+from plimsoll_core.planner.rebalance import too_old
 
 PLANNED = "planned"
 ROWS_MAX = 1_000
@@ -70,7 +71,7 @@ def begin(turn: DecisionContext, request: BeginRebalance) -> Answer | Refusal:
     row = turn.image.rebalances.get(request.object.uid)
     if row is not None and row.phase != "Beginning":
         return RebalanceState(phase=row.phase, reason=row.reason, message=row.message)
-    refusal = _check_alone(turn, request)
+    refusal = too_old(turn.image, request.mode) or _check_alone(turn, request)
     if refusal:
         return refusal
     if not request.noted:

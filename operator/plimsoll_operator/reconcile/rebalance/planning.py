@@ -32,8 +32,9 @@ from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
+from plimsoll_core.planner.request import EvenLoad
 from plimsoll_operator.api.quantities import amount, bytes_per_second
-from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.api.rebalance import Goals, Rebalance
 
 REPLAN_MS = 10_000
 """Minimum age of a plan that waits for approval before it is made again after a change of the
@@ -110,6 +111,16 @@ class RebalancePass:
     sketch: Sketch | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What brokers reported: the size in bytes of one replica of each partition, its bytes in and
+    out per second, and the room on each broker's disk. What is unknown is left out."""
+
+    sizes: Mapping[PartitionKey, int]
+    rates: Mapping[PartitionKey, tuple[float, float]]
+    disks: Mapping[BrokerId, DiskRoom]
+
+
 class RebalancePlanning:
     """Plans and runs the Rebalances of one cluster. `sketches` holds the plans by the uids of their
     objects."""
@@ -161,7 +172,9 @@ class RebalancePlanning:
             return known
         soft, settings = controller.soft(), controller.settings()
         disks = disk_rooms(image, soft, controller.now_ms())
-        wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes), disks)
+        rates = {key: one.rates for key, one in soft.traffic.items() if one.rates is not None}
+        measured = Measured(sizes=dict(soft.sizes), rates=rates, disks=disks)
+        wish = wish_of(found, settings.rack_policy, away, measured)
         planned = await asyncio.to_thread(make, image, wish)
         sketch = Sketch(
             planned=planned,
@@ -242,8 +255,7 @@ def wish_of(
     found: Rebalance,
     rack_policy: RackPolicy,
     away: AbstractSet[BrokerId],
-    sizes: Mapping[PartitionKey, int],
-    disks: Mapping[BrokerId, DiskRoom],
+    measured: Measured,
 ) -> PlanRequest:
     """Return the planner's input for this Rebalance."""
     return PlanRequest(
@@ -252,9 +264,23 @@ def wish_of(
         limits=limits_of(found),
         rack_policy=rack_policy,
         away=away,
-        sizes=sizes,
-        disks=disks,
+        sizes=measured.sizes,
+        rates=measured.rates,
+        even_load=_goals(found),
+        disks=measured.disks,
     )
+
+
+def _goals(found: Rebalance) -> EvenLoad:
+    """Return the goals of the mode Load, with defaults for those that the spec leaves out."""
+    goals, default = found.spec.goals or Goals(), EvenLoad()
+    stated = (goals.disk_percent, goals.bytes_in_percent, goals.bytes_out_percent)
+    disk, came, went = (
+        usual if percent is None else percent
+        for percent, usual in zip(stated, default.percent, strict=True)
+    )
+    most = None if goals.max_copied_bytes is None else int(amount(goals.max_copied_bytes))
+    return EvenLoad(percent=(disk, came, went), max_bytes=most)
 
 
 def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> BeginRebalance:

@@ -17,7 +17,7 @@ from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.moves import RebalanceState
 from plimsoll_core.messages.requests import Refused
-from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, bytes_text, counted
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
@@ -166,13 +166,20 @@ def _planned(view: View) -> Condition | None:
         )
     plan, unknown = planned.plan, ""
     if plan.unknown_disks:
+        effect = "disks count as equal" if plan.why else "the plan goes by replica counts only"
         unknown = (
-            f" The disk usage of {brokers_text(plan.unknown_disks, NAMED_AT_MOST)} is unknown, "
-            "so the plan goes by replica counts only."
+            f" The disk usage of {brokers_text(plan.unknown_disks, NAMED_AT_MOST)} is unknown, so"
+            f" {effect}."
         )
     if plan.relaxations:
-        text = " ".join(each.message for each in plan.relaxations)
+        text = " ".join((*plan.why, *(each.message for each in plan.relaxations)))
         return condition("Planned", True, plan.relaxations[0].rule, text + unknown)
+    if plan.why:
+        text = (
+            f"{counted(plan.moved_replicas, 'replica')} ({bytes_text(plan.copied_bytes)}) and"
+            f" {counted(plan.moved_leaders, 'preferred leader')} move. {' '.join(plan.why)}"
+        )
+        return condition("Planned", True, "UnevenLoad", text + unknown)
     if plan.moved_replicas <= plan.lower_bound:
         text = f"{plan.moved_replicas} replicas move, the minimum."
         return condition("Planned", True, "MinimalMoves", text + unknown)

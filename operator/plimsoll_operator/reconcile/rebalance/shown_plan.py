@@ -8,7 +8,7 @@ Called by the Rebalance reconciler, once for each plan.
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
-from plimsoll_core.planner.outcome import Plan
+from plimsoll_core.planner.outcome import Level, Plan
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.conditions import timestamp
@@ -56,9 +56,9 @@ def plan_status(
                 id=load.broker,
                 replicas=Change(before=load.replicas.before, after=load.replicas.after),
                 leaders=Change(before=load.leaders.before, after=load.leaders.after),
-                size=SizeChange(
-                    before=binary(load.size_bytes.before), after=binary(load.size_bytes.after)
-                ),
+                size=_sizes(load.size_bytes),
+                bytes_in=_sizes(load.bytes_in),
+                bytes_out=_sizes(load.bytes_out),
             )
             for load in plan.loads[:100]
         ),
@@ -77,6 +77,10 @@ def plan_status(
         ),
         details_config_map=details,
     )
+
+
+def _sizes(level: Level) -> SizeChange:
+    return SizeChange(before=binary(level.before), after=binary(level.after))
 
 
 def estimated_seconds(plan: Plan, waves: int, rate: int) -> int:
