@@ -20,9 +20,11 @@ from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import ledger, range_check, timeline
+from plimsoll_spark.arrays import Bools
+from plimsoll_spark.copies import Copies, rewritten_in
 from plimsoll_spark.fold import Fold
 from plimsoll_spark.ledger import LedgerIndex, LedgerRows, RowGroup
-from plimsoll_spark.partition_reader import Reader
+from plimsoll_spark.partition_reader import OutOfTime, Reader
 from plimsoll_spark.range_check import Earlier, LogRows, RangeFindings, Span
 from plimsoll_spark.timeline import Clock, Timeline
 from plimsoll_spark.topics import OffsetRange, Ranges, TopicClient
@@ -262,6 +264,8 @@ def findings(
         for span in sorted(ranges, key=lambda one: (one.partition, one.first)):
             content = found_path(job, span).read_bytes()
             fold.add(msgspec.msgpack.decode(content, type=RangeFindings))
+    if fold.duplicated:
+        fold.take_rewritten(_rewritten(job, fold, ranges))
     fold.settle(starts, unplaced_rows(sent))
     parts = [
         msgspec.msgpack.decode(path.read_bytes(), type=Timeline)
@@ -281,10 +285,27 @@ def findings(
     )
 
 
+def _rewritten(job: CheckJob, fold: Fold, spans: Iterable[Span]) -> dict[int, Bools]:
+    """Return, by partition, which of the fold's copies their producers wrote again; none for
+    producers that are not idempotent. Raises KafkaException, `OutOfTime`."""
+    if job.order_by_key:
+        return {}
+    read = list(spans)
+    asked = {
+        partition: Copies(
+            offsets,
+            min(one.first for one in read if one.partition == partition),
+            max(one.end for one in read if one.partition == partition),
+        )
+        for partition, offsets in fold.copies.items()
+    }
+    return rewritten_in(job.bootstrap, job.topic, job.login, asked, job.until_s)
+
+
 def partial_findings(examined: Examination, client: TopicClient) -> Findings | None:
     """Return the findings of the ranges that were checked until the time was up; None if there are
-    none, or if the brokers do not answer. An acked record without an offset is not judged, since it
-    may be in a range that was not read."""
+    none, or if the brokers do not answer in time. An acked record without an offset is not judged,
+    since it may be in a range that was not read."""
     job = examined.job
     done = [
         item
@@ -299,9 +320,11 @@ def partial_findings(examined: Examination, client: TopicClient) -> Findings | N
         return None
     placed = tuple(group for group in examined.sent.groups if group.offsets is not None)
     sent = dataclasses.replace(examined.sent, groups=placed)
-    return findings(
-        dataclasses.replace(job, until_s=time.time() + STARTS_WITHIN_S), done, sent, starts
-    )
+    job = dataclasses.replace(job, until_s=time.time() + STARTS_WITHIN_S)
+    try:
+        return findings(job, done, sent, starts)
+    except (KafkaException, OutOfTime):
+        return None
 
 
 def starts_now(client: TopicClient, ranges: Ranges, timeout_s: float) -> dict[int, int]:
@@ -324,6 +347,7 @@ def _counts(fold: Fold, sent: LedgerIndex) -> Counts:
         mismatched=fold.mismatched,
         expired=fold.expired,
         duplicated=fold.duplicated,
+        rewritten=fold.rewritten,
         out_of_order=fold.out_of_order,
         gaps=fold.gaps,
         unreported=fold.records_of_others(sent.producers),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.settings import Produce, Settings
 
 MESSAGE_TIMEOUT_S = 120
+"""Of a drive without a time by which outcomes are settled."""
+AFTER_SETTLING_S = 60
+"""How long after that time a record would time out: a producer that times out a record raises its
+epoch, and may then write others twice (`copies`)."""
+MESSAGE_TIMEOUT_MAX_S = (2**31 - 1) // 1000  # librdkafka's own bound
 MAX_QUEUED_RECORDS = 100_000
 MAX_QUEUED_KB = 64 * 1024
 ACKS = {"All": "all", "Leader": "1", "None": "0"}
@@ -76,7 +82,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
     at the requested rate."""
     settings, produce = drive.settings, drive.settings.produce
     share, rest = divmod(produce.total, drive.producers)
-    pace = produce.pace
+    pace, timeout_s = produce.pace, message_timeout_s(drive.settled_by_s)
     return tuple(
         Plan(
             run=drive.run,
@@ -87,8 +93,9 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             pace=None if pace is None else pace.shared(drive.producers),
             keys=produce.keys,
             client=client_config(settings.bootstrap, produce, drive.producers)
+            | {"message.timeout.ms": timeout_s * 1000}
             | librdkafka(settings.login),
-            message_timeout_s=MESSAGE_TIMEOUT_S,
+            message_timeout_s=timeout_s,
             stop_at_s=drive.stop_at_s,
             settled_by_s=drive.settled_by_s,
             progress=drive.progress / f"{drive.first_producer + number}.json",
@@ -96,6 +103,15 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
         )
         for number in range(drive.producers)
     )
+
+
+def message_timeout_s(settled_by_s: float) -> int:
+    """Return the seconds after which librdkafka gives up a record: later than the producer does, at
+    `settled_by_s`, in seconds since 1970; if that is infinite, `MESSAGE_TIMEOUT_S`."""
+    if math.isinf(settled_by_s):
+        return MESSAGE_TIMEOUT_S
+    wanted = math.ceil(settled_by_s - time.time()) + AFTER_SETTLING_S
+    return max(AFTER_SETTLING_S, min(wanted, MESSAGE_TIMEOUT_MAX_S))
 
 
 def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+import msgspec
 import numpy as np
 
+from plimsoll_spark.arrays import Bools, Ints
 from plimsoll_spark.ledger import LedgerRows
 from plimsoll_spark.range_check import Earlier, Found, Gap, RangeFindings, Span, Strays
 from plimsoll_spark.records import key_of
@@ -22,6 +24,8 @@ EXAMPLES_OF_A_KIND = 5
 STRAYS_MAX = 5_000_000
 """Bound on the acked records that were not at their offsets and are looked for elsewhere. Any more
 count as lost."""
+COPIES_MAX = 5_000_000
+"""Bound on the second copies of which the writer is looked for. Any more count as the log's."""
 Recheck = Callable[[Span, Earlier], RangeFindings]
 
 
@@ -41,9 +45,11 @@ class Fold:
         self._gaps: dict[int, list[Gap]] = {}
         self._strays: list[tuple[int, Strays]] = []
         self._held = 0
+        self._copies: dict[int, list[bytes]] = {}
         self._examples: dict[str, list[Example]] = {}
         self.read = self.foreign = self.duplicated = self.out_of_order = 0
         self.lost = self.misplaced = self.mismatched = self.expired = self.gaps = 0
+        self.rewritten = 0
         self.unreadable: list[Example] = []
 
     def add(self, found: RangeFindings) -> None:
@@ -58,6 +64,8 @@ class Fold:
         self.read += found.read
         self.foreign += found.foreign
         self.duplicated += found.duplicated
+        if found.copies and self.duplicated <= COPIES_MAX:
+            self._copies.setdefault(span.partition, []).append(found.copies)
         self.out_of_order += found.out_of_order
         self._note("duplicated", span.partition, found.duplicates)
         self._note("outOfOrder", span.partition, found.disordered)
@@ -92,6 +100,31 @@ class Fold:
             ]
             self.gaps += len(left)
             self._note("gap", partition, left)
+
+    @property
+    def copies(self) -> dict[int, Ints]:
+        """Return, by partition, the offsets of the second copies of records."""
+        return {p: np.frombuffer(b"".join(parts), np.int64) for p, parts in self._copies.items()}
+
+    def take_rewritten(self, rewritten: Mapping[int, Bools]) -> None:
+        """Count these of `copies` as rewritten by their producers, not as duplicated by the log.
+        `rewritten`: for each copy, True if it is one."""
+        copies = self.copies
+        theirs = {p: set(copies[p][rows].tolist()) for p, rows in rewritten.items()}
+        count = sum(int(rows.sum()) for rows in rewritten.values())
+        self.rewritten += count
+        self.duplicated -= count
+        noted = self._examples.pop("duplicated", [])
+        for kind in ("duplicated", "rewritten"):
+            is_theirs = kind == "rewritten"
+            self._examples[kind] = [
+                msgspec.structs.replace(one, kind=kind)
+                for one in noted
+                if (one.offset in theirs.get(one.partition, ())) == is_theirs
+            ]
+        if self.duplicated and not self._examples["duplicated"]:
+            for partition, rows in rewritten.items():
+                self._note("duplicated", partition, copies[partition][~rows].tolist())
 
     def records_of_others(self, producers: Collection[int]) -> int:
         """Return the number of distinct records of this run in the log that were written by

@@ -108,6 +108,7 @@ class RangeFindings(msgspec.Struct, frozen=True, kw_only=True):
     foreign: int
     duplicated: int
     duplicates: tuple[Found, ...]  # the first `EXAMPLES_MAX` second copies
+    copies: bytes  # offsets of all second copies, as 64-bit integers
     out_of_order: int
     disordered: tuple[Found, ...]  # the first `EXAMPLES_MAX` out of order
     gaps: tuple[Gap, ...]
@@ -154,6 +155,7 @@ def check_range(
         foreign=len(log) - len(mine),
         duplicated=len(copies),
         duplicates=found(copies),
+        copies=offsets[copies].astype(np.int64).tobytes(),
         out_of_order=len(disordered),
         disordered=found(disordered),
         gaps=_gaps(span, log.offset),

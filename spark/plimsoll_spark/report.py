@@ -19,7 +19,10 @@ MAX_BARS = 120
 NOTABLE_STALL_MS = 250.0
 
 # Counts that are wrong unless 0.
-_BAD = ("lost", "misplaced", "mismatched", "duplicated", "out_of_order", "gaps", "expired")
+_BAD = (
+    *("lost", "misplaced", "mismatched", "duplicated", "rewritten"),
+    *("out_of_order", "gaps", "expired"),
+)
 _LABELS = (
     ("sent", "sent"),
     ("acked", "acked"),
@@ -28,6 +31,7 @@ _LABELS = (
     ("read", "read back"),
     ("lost", "acked and lost"),
     ("duplicated", "duplicated"),
+    ("rewritten", "written twice by a producer"),
     ("out_of_order", "out of order"),
     ("gaps", "offset gaps"),
     ("mismatched", "other content at the acked offset"),

@@ -32,6 +32,7 @@ class Reason(Enum):
     REPLICAS_NOT_READ = "ReplicasNotRead"
     TOPIC_RECREATED = "TopicRecreated"
     RECORDS_EXPIRED = "RecordsExpired"
+    PRODUCER_EPOCH_RAISED = "ProducerEpochRaised"
     DRIVE_INCOMPLETE = "DriveIncomplete"
     NOTHING_ACKED = "NothingAcked"
     TOO_FEW_ACKED = "TooFewAcked"
@@ -154,6 +155,14 @@ def _doubts(
 ) -> tuple[tuple[Reason, bool, str], ...]:
     asked, least = settings.produce.total, settings.verify.min_acked_percent
     return (
+        (
+            Reason.PRODUCER_EPOCH_RAISED,
+            "NoDuplicate" in settings.checks and counts.rewritten > 0,
+            f"{counts.rewritten} extra copies of records are in the log because their producers"
+            " wrote them again under a later producer epoch, by which no log can recognise them:"
+            " librdkafka raises it when records time out, or when a leader changes; the log made no"
+            f" copy itself; {counts.unknown} records got no answer",
+        ),
         (
             Reason.DRIVE_INCOMPLETE,
             stopped is not None or counts.sent < asked,

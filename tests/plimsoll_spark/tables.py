@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
 from plimsoll_spark import checks, ledger
+from plimsoll_spark.batches import Rows, rows
 from plimsoll_spark.checks import CheckJob, Examination
+from plimsoll_spark.copies import Copies, rewritten
 from plimsoll_spark.ledger import ACKED
 from plimsoll_spark.range_check import LogRows, Span
 from plimsoll_spark.records import Encoder, salt_of
@@ -131,12 +134,24 @@ def examined(
     piece: int = 3,
     order_by_key: bool = False,
     log: KnownLog | None = None,
+    batches: Mapping[int, Rows] | None = None,
 ) -> Findings:
     """What a run finds. `ranges`: the offsets that each log holds; `starts`: where the logs begin
-    once they were read."""
+    once they were read; `batches`: by partition, those by which the writer of a copy is told, none
+    by default."""
+
+    def read_headers(
+        _: str, __: str, ___: object, copies: Mapping[int, Copies], ____: float
+    ) -> Any:
+        known = dict(batches or {})
+        return {p: rewritten(known.get(p, rows([])), one.offsets) for p, one in copies.items()}
+
     begun = examination(directory, sent, ranges, piece=piece, order_by_key=order_by_key)
     reader = log or KnownLog(read)
-    with mock.patch.object(checks, "Reader", return_value=reader):
+    with (
+        mock.patch.object(checks, "Reader", return_value=reader),
+        mock.patch.object(checks, "rewritten_in", read_headers),
+    ):
         checks.examine_some(begun.job, begun.items)
         begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})
         return checks.findings(begun.job, begun.items, begun.sent, begin)

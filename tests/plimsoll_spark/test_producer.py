@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from plimsoll_spark.drive import client_config
+from plimsoll_spark.drive import Drive, client_config, plan
 from plimsoll_spark.pacing import Pace
 from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.records import Encoder
-from plimsoll_spark.settings import Produce
+from plimsoll_spark.settings import Produce, Settings
 
 NO_SERVER = "127.0.0.1:9"
 
@@ -52,6 +52,24 @@ def test_unanswered_records_are_unknown(tmp_path: Path) -> None:
     told = json.loads(plan.progress.read_text())
     told.pop("held")
     assert told == {"sent": 50, "acked": 0, "failed": 0, "unknown": 50, "stopped": None}
+
+
+def test_no_record_times_out_before_drive_ends(tmp_path: Path) -> None:
+    """A producer that times one out raises its epoch, and may write others twice."""
+    settings = Settings(name="v", bootstrap="b", topic="t", produce=Produce(records=9))
+    for ends_in_s in (5.0, 3600.0, 10.0**9):
+        drive = Drive(
+            run="r",
+            settings=settings,
+            producers=2,
+            stop_at_s=time.time() + ends_in_s,
+            settled_by_s=time.time() + ends_in_s,
+            work=tmp_path,
+        )
+        for one in plan(drive):
+            allowed_s = one.client["message.timeout.ms"] / 1000
+            assert allowed_s == one.message_timeout_s
+            assert min(ends_in_s, 2_147_000) < allowed_s <= 2_147_483
 
 
 def test_full_queue_holds_records_back_and_loses_none(tmp_path: Path) -> None:

@@ -167,6 +167,10 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     expired: Annotated[
         int, Meta(ge=0, description="Acknowledged, and deleted by the topic's retention.")
     ] = 0
+    rewritten: Annotated[
+        int,
+        Meta(ge=0, description="Copies that a producer wrote under a later producer epoch."),
+    ] = 0
     foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
     unreported: Annotated[
         int,

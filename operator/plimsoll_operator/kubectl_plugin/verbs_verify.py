@@ -205,7 +205,8 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts += [line(one) for one in (missing, option, gone) if one]
     parts += _audit_parts(status)
     if (counts := status.get("counts")) and "source" not in body["spec"]:
-        titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
+        titles = ["acked", "read", "lost", "duplicated", "outOfOrder", "gaps"]
+        titles += ["rewritten"] if counts.get("rewritten") else []
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))
                  for title in titles]  # fmt: skip
         parts.append(table(["out of order" if t == "outOfOrder" else t for t in titles], [cells]))
