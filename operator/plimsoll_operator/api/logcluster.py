@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_core.planner.request import EvenLoad
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
@@ -152,6 +153,41 @@ OnControllerLoss = Literal["KeepServing", "StopServing"]
 AutoRebalance = Literal["Off", "Propose", "Automatic"]
 
 
+class EvenLoadWish(Api, frozen=True, kw_only=True):
+    """When the operator creates a Rebalance of mode Load by itself."""
+
+    mode: Annotated[
+        AutoRebalance | None,
+        described(
+            "Propose: the Rebalance shows its plan and waits for your approval. Automatic: it is "
+            "carried out at once. Off (default): none is made."
+        ),
+    ] = None
+    percent: Annotated[
+        Annotated[int, Meta(ge=5, le=1_000)] | None,
+        described(
+            "By how many percent a broker's bytes on disk, bytes in or bytes out must exceed the "
+            "mean; default 25."
+        ),
+    ] = None
+    for_seconds: Annotated[
+        Annotated[int, Meta(ge=60, le=604_800)] | None,
+        described("How long the load must be uneven, in seconds; default 3600."),
+    ] = None
+
+    @property
+    def allowed(self) -> int:
+        return self.percent or 25
+
+    @property
+    def lasting_ms(self) -> int:
+        return 1000 * (self.for_seconds or 3_600)
+
+    @property
+    def goal(self) -> EvenLoad:
+        return EvenLoad(percent=(self.allowed, self.allowed, self.allowed))
+
+
 class Movement(Api, frozen=True, kw_only=True):
     """How replicas are moved between brokers."""
 
@@ -175,6 +211,9 @@ class Movement(Api, frozen=True, kw_only=True):
             "and waits for your approval. Automatic: it is carried out at once. Off: none "
             "is made."
         ),
+    ] = None
+    even_load: Annotated[
+        EvenLoadWish | None, described("Rebalance for brokers that are loaded unevenly for long.")
     ] = None
 
 
@@ -294,6 +333,11 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
         it states none; `reconcile.cluster.inside_mode` then chooses."""
         stated = self.spec.certificates and self.spec.certificates.internal
         return InsideMode(stated.mode) if stated and stated.mode else None
+
+    @property
+    def even_load(self) -> EvenLoadWish:
+        movement = self.spec.movement
+        return (movement.even_load if movement else None) or EvenLoadWish()
 
     @property
     def auto_rebalance(self) -> AutoRebalance:

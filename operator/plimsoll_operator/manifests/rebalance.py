@@ -1,5 +1,5 @@
-"""Builds the Rebalances that the operator creates itself: to empty brokers that leave, and to fill
-brokers that joined.
+"""Builds the Rebalances that the operator creates itself: to empty brokers that leave, to fill
+brokers that joined, and to balance measured load.
 
 Users can watch, pause and cancel these Rebalances like their own.
 """
@@ -12,10 +12,11 @@ from typing import Literal
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import PURPOSE, Manifest, short_id
+from plimsoll_operator.api.logcluster import EvenLoadWish
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.manifests.manifest_context import Context
 
-Purpose = Literal["drain", "fill"]
+Purpose = Literal["drain", "fill", "even"]
 
 IDS_SPELT_MAX = 8
 
@@ -45,6 +46,17 @@ def fill(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
     automatic = context.cluster.auto_rebalance == "Automatic"
     approval = "Automatic" if automatic else "Manual"
     return _rebalance(context, "fill", brokers, {"mode": "AddBrokers", "approval": approval})
+
+
+def even(context: Context, wish: EvenLoadWish) -> Manifest:
+    """Build the Rebalance that balances measured load. It keeps its name: there is one at a
+    time."""
+    metadata = context.metadata(f"{context.name}-even", "rebalance")
+    metadata["labels"] |= {PURPOSE: "even"}
+    percent = dict.fromkeys(("diskPercent", "bytesInPercent", "bytesOutPercent"), wish.allowed)
+    approval = "Automatic" if wish.mode == "Automatic" else "Manual"
+    spec = {"mode": "Load", "approval": approval, "goals": percent}
+    return REBALANCES.manifest(metadata, spec={"clusterRef": {"name": context.name}, **spec})
 
 
 def _rebalance(

@@ -1,5 +1,5 @@
-"""Rebalance objects that the operator creates itself: a drain, which empties leaving brokers, and a
-fill, which moves replicas to new ones.
+"""Rebalance objects that the operator creates itself: a drain, which empties leaving brokers, a
+fill, which moves replicas to new ones, and one that balances measured load.
 
 They work like any Rebalance. This module creates them once, recreates them if they fail, deletes
 them if the spec no longer wants them (which rolls back moves in progress), and prunes old ones.
@@ -39,9 +39,9 @@ FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A drain or fill as last read. `purpose`: "drain" or "fill". `phase`: the committed phase if
-    the object has ended, else the one in its status. `going`: True if it is being deleted.
-    `untouched`: True if it was not edited since its creation."""
+    """A Rebalance of the operator's own as last read. `purpose`: "drain", "fill" or "even".
+    `phase`: the committed phase if the object has ended, else the one in its status. `going`: True
+    if it is being deleted. `untouched`: True if it was not edited since its creation."""
 
     name: str
     uid: str
@@ -227,6 +227,20 @@ def _is_open(one: Made, image: ClusterImage) -> bool:
     edited or begun."""
     stays = not one.final and not one.going and one.brokers <= set(image.members)
     return stays and one.untouched and one.uid not in image.rebalances
+
+
+# --- brokers that are loaded unevenly -------------------------------------------------------------
+
+
+async def create_even(term: Term, context: Context, manifest: Manifest) -> bool:
+    """Create the Rebalance of mode Load, in place of an ended one, and return True. Return False if
+    one has not ended, or the ended one is being deleted."""
+    for one in await _read(term, context):
+        if one.purpose == "even":
+            if one.final and not one.going:
+                await _delete(term, one)
+            return False
+    return await _create(term, context, manifest)
 
 
 # --- objects --------------------------------------------------------------------------------------

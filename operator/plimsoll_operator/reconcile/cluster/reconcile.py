@@ -33,6 +33,7 @@ from plimsoll_operator.reconcile.cluster import (
     access,
     authorities,
     inside,
+    lasting_imbalance,
     listeners,
     membership,
     release_versions,
@@ -105,6 +106,7 @@ async def _reconcile(term: Term, result: PassResult) -> None:
             await create_child(term, result, manifest)
         await membership.follow(term, result, context, rows)
         await volume_growth.reconcile(term, result, cluster)
+        await lasting_imbalance.reconcile(term, result, cluster, context)
         await reconcile_pod_monitor(term, result, context)
     except Unavailable as error:
         raise Retry(str(error)) from error

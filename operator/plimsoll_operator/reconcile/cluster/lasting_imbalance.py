@@ -1,0 +1,82 @@
+"""Creates a Rebalance of mode Load once brokers have been loaded unevenly for long.
+
+The LogCluster asks for it (`movement.evenLoad`). Once a minute a plan is made in a thread, by the
+rules of the Rebalance, and thrown away. If it moves something, the load is uneven. If the load is
+uneven for the stated time, while no member comes or leaves and nothing moves, a Rebalance is
+created, which works like any other. The time begins anew in each controller term, and after each
+such Rebalance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.record_versions import LOAD_SINCE
+from plimsoll_core.controller.moves.target_choice import disk_rooms
+from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
+from plimsoll_core.planner.request import EvenLoad
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.manifests import rebalance
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.reconcile.cluster import drain_and_fill
+from plimsoll_operator.reconcile.pass_result import PassResult
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+
+LOOK_MS = 60_000
+"""The time between two looks at the load, in milliseconds."""
+
+
+@dataclass
+class _Imbalance:
+    """What this term has seen: the time (ms) of the last look, and since when the load has been
+    uneven; None if it is even."""
+
+    looked_ms: int | None = None
+    since_ms: int | None = None
+
+
+async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context: Context) -> None:
+    """Look at the load if it is time, and create a Rebalance if it has been uneven for long."""
+    seen, wish = term.kept(_Imbalance, _Imbalance), cluster.even_load
+    if wish.mode in (None, "Off") or term.image.metadata_version < LOAD_SINCE:
+        seen.since_ms = seen.looked_ms = None
+        return
+    now_ms = term.monotonic_ms()
+    if seen.looked_ms is not None and now_ms - seen.looked_ms < LOOK_MS:
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS - (now_ms - seen.looked_ms))
+        return
+    seen.looked_ms = now_ms
+    result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+    if not _is_settled(term) or not await _is_uneven(term, wish.goal):
+        seen.since_ms = None
+        return
+    if seen.since_ms is None:
+        seen.since_ms = now_ms
+    if now_ms - seen.since_ms < wish.lasting_ms:
+        return
+    if await drain_and_fill.create_even(term, context, rebalance.even(context, wish)):
+        seen.since_ms = None
+
+
+def _is_settled(term: Term) -> bool:
+    """Return True if nothing is under way that changes the load by itself: no broker joins, leaves
+    or is away, and no partition moves."""
+    image, soft = term.image, term.controller.soft
+    if image.newcomers or image.leaving or soft.moving:
+        return False
+    return all(b in image.brokers and image.brokers[b].active for b in image.members)
+
+
+async def _is_uneven(term: Term, goal: EvenLoad) -> bool:
+    image, soft, settings = term.image, term.controller.soft, term.controller.settings
+    wish = PlanRequest(
+        mode="Load",
+        rack_policy=settings.rack_policy,
+        sizes=dict(soft.sizes),
+        rates={key: one.rates for key, one in soft.traffic.items() if one.rates is not None},
+        even_load=goal,
+        disks=disk_rooms(image, soft, term.controller.now_ms),
+    )
+    planned = await asyncio.to_thread(make, image, wish)
+    return isinstance(planned, Planned) and not planned.plan.nothing_to_do
