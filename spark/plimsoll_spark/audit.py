@@ -6,7 +6,6 @@ thread publishes progress meanwhile, and cancels Spark's jobs at the deadline.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import SparkSession
 
-from plimsoll_spark import audit_report, session
+from plimsoll_spark import audit_report, cgroup, session
 from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some, finished_ranges
 from plimsoll_spark.audit_settings import AuditSettings
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
@@ -25,7 +24,7 @@ from plimsoll_spark.job_watch import TimeUp, as_json, publish_progress, watch
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher
 from plimsoll_spark.replica_compare import Finding
-from plimsoll_spark.run import rfc3339
+from plimsoll_spark.run import refuse_little, rfc3339
 from plimsoll_spark.settings import Refusal, Refused
 from plimsoll_spark.values import Audited, Counts, Example, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Verdict
@@ -39,7 +38,6 @@ EXAMPLES_MAX = 20
 FINAL_WITHIN_S = 180.0
 CANCEL_WITHIN_S = 60.0
 RESERVE_S = 10.0
-MAX_CORES = 8
 
 
 class Audit:
@@ -60,8 +58,10 @@ class Audit:
     def execute(self) -> Outcome:
         """Read and compare the replicas, publish the verdict and return it. At the deadline the
         ranges that were finished are judged: Violated, or else Inconclusive. Raises `Refusal` if no
-        topic matches, KafkaException if the brokers do not answer, and `PublishFailed` if the
-        verdict cannot be stored."""
+        topic matches or memory lacks, KafkaException if the brokers do not answer, and
+        `PublishFailed` if the verdict cannot be stored."""
+        limits = cgroup.limits()
+        refuse_little(limits)
         self._results.mkdir()
         self._progress()
         topics = ExistingTopics(self._settings.bootstrap, self._login)
@@ -69,8 +69,13 @@ class Audit:
         ids = topics.ids(names)
         partitions, missing = topics.partitions(names, leaders_only=not self._reads_copies)
         compacted = self._compacted(topics, names)
-        cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
-        spark = session.build(name=self._settings.name, cores=cores, work=self._work)
+        cores = limits.tasks
+        spark = session.build(
+            name=self._settings.name,
+            cores=cores,
+            work=self._work,
+            jvm=session.Jvm(heap_mb=limits.heap_mb),
+        )
         # A topic with an unreadable configuration is taken for compacted: nothing is reported
         # that compaction may have done.
         sparse = {name for name, known in compacted.items() if known is not False}
@@ -322,5 +327,7 @@ def _example(topic: str, finding: Finding) -> Example:
         last_offset=finding.last,
         kind=finding.kind,
         brokers=finding.brokers,
+        valid_brokers=finding.valid,
+        leader=finding.leader,
         detail=finding.detail,
     )

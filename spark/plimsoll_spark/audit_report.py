@@ -3,12 +3,13 @@ loads nothing. Called by `audit`. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from plimsoll_spark.audit_settings import AuditSettings
 from plimsoll_spark.audit_verdict import AuditFindings
 from plimsoll_spark.report import STYLE
-from plimsoll_spark.values import Outcome
+from plimsoll_spark.values import Example, Outcome
 
 ROWS_MAX = 500
 _LABELS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
@@ -46,12 +47,16 @@ def _table(findings: AuditFindings) -> str:
     rows = "".join(
         f"<tr><td>{escape(e.topic)}</td><td>{e.partition}</td><td>{e.offset}</td>"
         f"<td>{e.offset if e.last_offset is None else e.last_offset}</td>"
-        f"<td>{', '.join(map(str, e.brokers))}</td>"
+        f"<td>{_brokers(e.brokers, e)}</td><td>{_brokers(e.valid_brokers, e)}</td>"
         f'<td class="kind">{escape(e.kind)}: {escape(e.detail)}</td></tr>'
         for e in findings.examples[:ROWS_MAX]
     )
-    names = ("topic", "partition", "first offset", "last", "brokers", "finding")
+    names = ("topic", "partition", "first offset", "last", "damaged on", "valid on", "finding")
     head = "".join(f"<th>{name}</th>" for name in names)
     total = sum(findings.counts.values())
     shown = min(len(findings.examples), ROWS_MAX)
     return f"<h2>Findings ({shown} of {total})</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _brokers(ids: Sequence[int], example: Example) -> str:
+    return ", ".join(f"{one} (leader)" if one == example.leader else str(one) for one in ids)

@@ -24,11 +24,10 @@ _KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
     ("epochs", "EpochsOrdered", Reason.EPOCHS_OUT_OF_ORDER, "leader epochs decrease"),
 )
 """The kinds of findings, the gravest first, with the check that they violate."""
-_REPLACE = (
-    "; if another replica is valid there, let the broker copy its replicas anew: "
-    'docs/operations.md, "Replace a damaged replica"'
-)
-_REMEDIES = {Reason.REPLICA_UNREADABLE: _REPLACE, Reason.REPLICAS_DIFFER: _REPLACE}
+_REPLACE = 'docs/operations.md, "Replace a damaged replica"'
+_SKIP = 'docs/operations.md, "Skip an unreadable batch"'
+_REMEDIED = (Reason.REPLICA_UNREADABLE, Reason.REPLICAS_DIFFER)
+"""The reasons with a remedy that depends on the valid replicas."""
 
 
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,9 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
     was none; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
-            message = f"{sentence}: {_places(kind, findings)}{_REMEDIES.get(reason, '')}"
+            message = f"{sentence}: {_places(kind, findings)}"
+            if reason in _REMEDIED:
+                message += f"; {_remedy(_first(kind, findings))}"
             return Verdict(verdict="Violated", reason=reason, message=message)
     if findings.replaced:
         names = ", ".join(findings.replaced[:UNREAD_TOLD])
@@ -81,14 +82,34 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
 def _places(kind: str, findings: AuditFindings) -> str:
     """Return the place of the first example of this kind as text, with the number of further
     findings."""
-    one = next(one for one in findings.examples if one.kind == kind)
-    brokers = ", ".join(map(str, one.brokers))
+    one = _first(kind, findings)
+    brokers = ", ".join(_named(broker, one) for broker in one.brokers)
     more = findings.counts[kind] - 1
     place = f"{one.topic}-{one.partition} at offset {one.offset}"
     if one.last_offset is not None and one.last_offset > one.offset:
         place = f"{one.topic}-{one.partition} at offsets {one.offset} to {one.last_offset}"
     others = f", and {more} more" if more else ""
     return f"{place} on broker {brokers} ({one.detail}){others}"
+
+
+def _first(kind: str, findings: AuditFindings) -> Example:
+    return next(one for one in findings.examples if one.kind == kind)
+
+
+def _named(broker: int, one: Example) -> str:
+    return f"{broker} (the leader)" if broker == one.leader else str(broker)
+
+
+def _remedy(one: Example) -> str:
+    """Return, as text, the brokers with valid batches at the place of a finding, and what to do."""
+    if not one.valid_brokers:
+        if one.kind == "unreadable":
+            return f"no replica that was read is valid there: {_SKIP}"
+        return f"no replica that was read is known to be valid there: compare them; {_REPLACE}"
+    valid = ", ".join(_named(broker, one) for broker in one.valid_brokers)
+    damaged = ", ".join(map(str, one.brokers))
+    first = "" if one.leader not in one.brokers else "let a valid one lead, then "
+    return f"valid there on broker {valid}: {first}let broker {damaged} copy anew ({_REPLACE})"
 
 
 def _what(findings: AuditFindings) -> str:

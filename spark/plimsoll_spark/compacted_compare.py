@@ -133,6 +133,7 @@ def missing(partition: int, lost: Iterable[Suspect]) -> list[Finding]:
             kind="missing",
             brokers=(one.lacker,),
             detail=f"the newest record of its key, which broker {one.holder} holds",
+            valid=(one.holder,),
         )
         for one in lost
     )

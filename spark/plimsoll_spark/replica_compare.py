@@ -24,7 +24,9 @@ Kind = Literal["unreadable", "missing", "gap", "different", "epochs", "short"]
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A fault of the log at offsets from `first` to `last`, both included. `brokers`: ids of the
-    brokers with replicas that have it; `detail`: the fault as text."""
+    brokers with replicas that have it; `detail`: the fault as text; `valid`: ids of the brokers
+    that hold valid batches at all these offsets; `leader`: id of the leader's broker, None if it is
+    not told."""
 
     partition: int
     first: int
@@ -32,6 +34,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
     kind: Kind
     brokers: tuple[int, ...]
     detail: str = ""
+    valid: tuple[int, ...] = ()
+    leader: int | None = None
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +71,25 @@ def compare(
         findings += _missing(partition, holes, replicas)
         if not is_equal:
             findings += _different(partition, there, replicas)
-    return Compared(joined(findings), is_equal)
+    return Compared([_with_valid(one, first, end, replicas) for one in joined(findings)], is_equal)
+
+
+def _with_valid(finding: Finding, first: int, end: int, replicas: Sequence[Held]) -> Finding:
+    """Return the finding with the leader, and the brokers that hold valid batches at its
+    offsets."""
+    begin, after = finding.first, finding.last + 1
+    valid = tuple(
+        sorted(
+            one.broker
+            for one in replicas
+            if one.broker not in finding.brokers
+            and one.start <= begin
+            and after <= one.end
+            and not any(bad.first < after and bad.end > begin for bad in one.bad)
+            and not any(low < after and high > begin for low, high in _holes(one, first, end))
+        )
+    )
+    return msgspec.structs.replace(finding, valid=valid, leader=replicas[0].broker)
 
 
 def within(one: Held, first: int, end: int) -> Rows:

@@ -99,7 +99,7 @@ class Run:
         stored."""
         check(self._settings)
         limits = cgroup.limits()
-        _refuse_little(limits)
+        refuse_little(limits)
         settings = self._settings
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
         cores = limits.tasks
@@ -425,7 +425,8 @@ def after_a_death(
     return findings, stopped
 
 
-def _refuse_little(limits: cgroup.Limits) -> None:
+def refuse_little(limits: cgroup.Limits) -> None:
+    """Raise `Refusal` if the driver's memory does not suffice for a single task."""
     if not limits.tasks:
         sentence = (
             f"the driver's memory limit is {limits.memory_mb} MiB; Spark needs at least"

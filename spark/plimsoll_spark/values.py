@@ -92,6 +92,10 @@ class Example(Camel, frozen=True):
     last_offset: int | None = None
     brokers: tuple[int, ...] = ()
     """The brokers with replicas that have the fault, in an audit."""
+    valid_brokers: tuple[int, ...] = ()
+    """The brokers with valid batches at the same offsets, in an audit."""
+    leader: int | None = None
+    """The broker that led the partition, in an audit."""
     detail: str = ""
 
 

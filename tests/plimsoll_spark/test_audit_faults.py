@@ -81,6 +81,30 @@ def test_flipped_byte_on_all_replicas_names_all(audit) -> None:
     assert told(audit(held)) == [("unreadable", 6, 8, (0, 1, 2))]
 
 
+def test_finding_names_valid_replicas_and_leader(audit) -> None:
+    held = three()
+    flip(held[0], 6, SIZE - 2)
+    cut_out(held[1], 6)
+    (missing, unreadable) = sorted(audit(held).findings, key=lambda one: one.kind)
+    assert (missing.brokers, missing.valid, missing.leader) == ((1,), (2,), 0)
+    assert (unreadable.brokers, unreadable.valid, unreadable.leader) == ((0,), (2,), 0)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words"),
+    [
+        ((1,), "on broker 1 (its CRC is wrong); valid there on broker 0 (the leader), 2: let"),
+        ((0,), "on broker 0 (the leader) (its CRC is wrong); valid there on broker 1, 2: let a"),
+        ((0, 1, 2), "no replica that was read is valid there"),
+    ],
+)
+def test_verdict_says_where_damaged_place_is_valid(audit, damaged, words: str) -> None:
+    held = three()
+    for broker in damaged:
+        flip(held[broker], 6, SIZE - 2)
+    assert words in judge_audit(AUDIT_CHECKS, summed([], [audit(held)])).message
+
+
 def test_flipped_leader_epoch_is_a_difference(audit) -> None:
     """It is outside of the CRC."""
     held = three()

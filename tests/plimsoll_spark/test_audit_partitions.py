@@ -101,7 +101,9 @@ def test_audit_with_missing_partition_names_it() -> None:
 @pytest.mark.parametrize(("kind", "told"), [("unreadable", True), ("different", True),
                                             ("gap", False)])  # fmt: skip
 def test_damaged_replica_comes_with_its_remedy(kind: str, told: bool) -> None:
-    example = Example(topic="orders", partition=1, offset=6, kind=kind, brokers=(2,))
+    example = Example(
+        topic="orders", partition=1, offset=6, kind=kind, brokers=(2,), valid_brokers=(0,)
+    )
     findings = AuditFindings(counts={kind: 1}, examples=(example,))
     verdict = judge_audit(AUDIT_CHECKS, findings)
     assert verdict.verdict == "Violated"

@@ -215,6 +215,11 @@ class Example(Api, frozen=True, kw_only=True):
         tuple[int, ...],
         Meta(max_length=100, description="Brokers with a replica that has the fault."),
     ] = ()
+    valid_brokers: Annotated[
+        tuple[int, ...],
+        Meta(max_length=100, description="Brokers with valid batches there, in an audit."),
+    ] = ()
+    leader: Annotated[int | None, described("The broker that led, in an audit.")] = None
     detail: Short = ""
 
 

@@ -228,7 +228,7 @@ def _audit_parts(status: Object) -> list[Any]:
         parts.append(table(AMOUNTS, [amounts]))
     examples = (status.get("evidence") or {}).get("examples") or ()
     if examples:
-        titles = ("topic", "partition", "offsets", "brokers", "finding")
+        titles = ("topic", "partition", "offsets", "brokers", "valid on", "finding")
         parts.append(table(titles, [_example_cells(one) for one in examples]))
     return parts
 
@@ -238,5 +238,6 @@ def _example_cells(one: Object) -> list[str]:
     offsets = str(first) if last in (None, first) else f"{first} to {last}"
     stated = one.get("brokers")
     brokers = ids_text(stated) if stated else ""
+    valid = ids_text(one["validBrokers"]) if one.get("validBrokers") else ""
     finding = ": ".join(part for part in (one.get("kind"), one.get("detail")) if part)
-    return [one.get("topic", ""), str(one.get("partition", 0)), offsets, brokers, finding]
+    return [one.get("topic", ""), str(one.get("partition", 0)), offsets, brokers, valid, finding]
