@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from plimsoll_spark.settings import Budget
-from plimsoll_spark.values import Findings, Stall
+from plimsoll_spark.values import BudgetLine, Findings, Stall
 from plimsoll_spark.verdict import Reason, Verdict
 
 HELD_PERCENT = 1.0
@@ -59,6 +59,38 @@ def judge_budget(
         message=f"{sentence}; but {held_text}: give the driver more processor time "
         "(runner.resources)",
     )
+
+
+def budget_lines(
+    budget: Budget, findings: Findings, held: Sequence[Interval], isr_seconds: float | None
+) -> tuple[BudgetLine, ...]:
+    """Return each limit of the budget with the measured value, for the report. Parameters as in
+    `judge_budget`."""
+    held = joined(held)
+    stall = max((one.milliseconds for one in findings.stalls), default=None)
+    p99 = findings.latency.p99 if findings.pace else None
+    lines = (
+        (
+            *("maxStallMilliseconds", budget.max_stall_milliseconds, stall),
+            _stalled(budget, findings.stalls, held),
+        ),
+        ("p99Milliseconds", budget.p99_milliseconds, p99, _late(budget, findings, held)),
+        (
+            *("isrFullWithinSeconds", budget.isr_full_within_seconds, isr_seconds),
+            _shrunk(budget, isr_seconds),
+        ),
+    )
+    return tuple(
+        BudgetLine(limit=name, allowed=allowed, measured=measured, result=_result(excess))
+        for name, allowed, measured, excess in lines
+        if allowed is not None
+    )
+
+
+def _result(excess: Sequence[Excess]) -> str:
+    if not excess:
+        return "within"
+    return "exceeded" if any(one.certain for one in excess) else "starved"
 
 
 def joined(spans: Iterable[Interval]) -> list[Interval]:

@@ -44,10 +44,18 @@ def sections(outcome: Outcome, findings: Findings | None) -> Iterable[str]:
     if facts is None:
         return
     start_ms = findings.pace[0].start_ms if findings is not None and findings.pace else None
+    yield _budget(facts)
     yield _capacity(facts)
     yield _faults(facts, start_ms)
     yield _before(outcome, facts)
     yield _partitions(facts)
+
+
+def _budget(facts: Facts) -> str:
+    rows = [
+        (one.limit, _number(one.allowed), _number(one.measured), one.result) for one in facts.budget
+    ]
+    return _table("Budget", ("limit", "allowed", "measured", "result"), rows)
 
 
 def _capacity(facts: Facts) -> str:

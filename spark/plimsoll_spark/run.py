@@ -31,7 +31,7 @@ from plimsoll_spark import (
     report,
     session,
 )
-from plimsoll_spark.budget import judge_budget
+from plimsoll_spark.budget import budget_lines, judge_budget
 from plimsoll_spark.capacity import search_rate
 from plimsoll_spark.evidence import Evidence, KeptRun
 from plimsoll_spark.facts import DRILL, facts
@@ -42,7 +42,16 @@ from plimsoll_spark.publish import Publisher
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.values import Capacity, Counts, Findings, Kept, Outcome, Progress, Timing
+from plimsoll_spark.values import (
+    BudgetLine,
+    Capacity,
+    Counts,
+    Findings,
+    Kept,
+    Outcome,
+    Progress,
+    Timing,
+)
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_partly, judge_unreadable
 
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
@@ -89,6 +98,7 @@ class Run:
         self._counts = Counts()
         self._topic_id: str | None = None
         self._capacity: Capacity | None = None
+        self._budget: tuple[BudgetLine, ...] = ()
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
@@ -175,8 +185,10 @@ class Run:
         verdict = judge(
             settings, findings.counts, stopped=stopped, recreated=recreated, because=because
         )
+        held = drive.held(self._evidence.directory / "progress")
+        if kept.attempt == 1:
+            self._budget = budget_lines(settings.budget, findings, held, ended.isr_seconds)
         if verdict.verdict == "Passed" and kept.attempt == 1:
-            held = drive.held(self._evidence.directory / "progress")
             verdict = judge_budget(settings.budget, findings, held, ended.isr_seconds) or verdict
         return self._publish_verdict(verdict, findings)
 
@@ -359,6 +371,7 @@ class Run:
             facts=msgspec.structs.replace(
                 facts(self._settings, findings, self._topic_id, self._publisher.get(DRILL)),
                 capacity=self._capacity,
+                budget=self._budget,
             ),
         )
         self._publish(outcome, "Completed", findings)

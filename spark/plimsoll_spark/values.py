@@ -164,6 +164,17 @@ class Capacity(Camel, frozen=True):
     steps: tuple[RateStep, ...]
 
 
+class BudgetLine(Camel, frozen=True):
+    """One limit of a run's budget. `limit`: the name of the field; `measured`: None if the run has
+    no such figure; `result`: within, exceeded, or starved if producers that did not run may be the
+    cause."""
+
+    limit: str
+    allowed: float
+    measured: float | None
+    result: str
+
+
 class Facts(Camel, frozen=True):
     """The part of the report that is not findings. `versions`: by name; `partitions`: the ones with
     the longest stalls; `partitions_left_out`: the number of the other ones; `faults`: those of the
@@ -179,6 +190,7 @@ class Facts(Camel, frozen=True):
     faults: tuple[FaultMark, ...]
     before: Previous | None
     capacity: Capacity | None = None
+    budget: tuple[BudgetLine, ...] = ()
 
 
 class Findings(Camel, frozen=True):

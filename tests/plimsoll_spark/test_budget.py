@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import KafkaException
 
-from plimsoll_spark.budget import joined, judge_budget
+from plimsoll_spark.budget import budget_lines, joined, judge_budget
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.pacing import Pace, seconds
 from plimsoll_spark.settings import Budget
@@ -54,6 +54,20 @@ def test_budget_that_holds_gives_no_verdict() -> None:
     assert judge_budget(budget, findings, (), 31.0) is None
     assert judge_budget(Budget(), found(p99=1e6, stalls=((0, 1e6),)), (), 1e6) is None
     assert judge_budget(budget, findings, (), None) is None
+
+
+def test_report_has_each_limit_with_figure() -> None:
+    budget = Budget(max_stall_milliseconds=4_000, p99_milliseconds=80, isr_full_within_seconds=31)
+    findings = found(p99=80, stalls=((2, 4_100),))
+    starved = (START_MS + 10_000, START_MS + 11_000)
+    for held, result in (((), "exceeded"), ((starved,), "starved")):
+        lines = budget_lines(budget, findings, held, None)
+        assert [(one.limit, one.allowed, one.measured, one.result) for one in lines] == [
+            ("maxStallMilliseconds", 4_000, 4_100, result),
+            ("p99Milliseconds", 80, 80, "within"),
+            ("isrFullWithinSeconds", 31, None, "within"),
+        ]
+    assert budget_lines(Budget(), findings, (), 1.0) == ()
 
 
 def test_starved_producers_make_no_violation() -> None:
