@@ -7,6 +7,7 @@ the table is outdated, or if the code uses a reason that is not listed here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,23 +29,26 @@ class EventReason:
     meaning: str
 
 
-def _phases(kind: str, begun: str) -> tuple[EventReason, ...]:
+def _phases(kind: str) -> tuple[EventReason, ...]:
     return (
-        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or runs again after a pause."),
-        EventReason(f"{kind}Paused", "Normal", kind, f"The {kind} is paused (`spec.paused`)."),
-        EventReason(f"{kind}Completed", "Normal", kind, f"The {kind} has completed."),
-        EventReason(f"{kind}Cancelled", "Normal", kind, f"The {kind} was cancelled or deleted."),
+        EventReason(f"{kind}Running", "Normal", kind, "It runs, or runs again after a pause."),
+        EventReason(f"{kind}Paused", "Normal", kind, "It is paused (`spec.paused`)."),
+        EventReason(f"{kind}Completed", "Normal", kind, "It has completed."),
+        EventReason(f"{kind}Cancelled", "Normal", kind, "It was cancelled or deleted."),
         EventReason(
-            f"{kind}Failed",
-            "Warning",
-            kind,
-            f"The {kind} cannot be carried out; the note says why.",
+            f"{kind}Failed", "Warning", kind, "It cannot be carried out; the note says why."
         ),
     )
 
 
-def _waits(action: str, what: str) -> EventReason:
-    return EventReason(f"{action}Blocked", "Warning", ONLY_CLUSTER, f"{what} waits.")
+def _waits(action: str) -> EventReason:
+    return EventReason(
+        f"{action}Blocked",
+        "Warning",
+        ONLY_CLUSTER,
+        "An action or object waits for the condition that the note names; `status.blocked` shows "
+        "it meanwhile.",
+    )
 
 
 REASONS = (
@@ -116,14 +120,14 @@ REASONS = (
         "of a namespace than `users.deletion.maxPerHour`. None is removed until you acknowledge "
         "it.",
     ),
-    *_phases("Reassignment", "A Reassignment runs"),
+    *_phases("Reassignment"),
     EventReason(
         "RebalanceAwaitsApproval",
         "Normal",
         "Rebalance",
         "A plan awaits approval: set `spec.approvedPlan` to the value of `status.plan.hash`.",
     ),
-    *_phases("Rebalance", "A Rebalance runs"),
+    *_phases("Rebalance"),
     EventReason("VerificationPassed", "Normal", "Verification", "Every check passed."),
     EventReason(
         "VerificationViolated", "Warning", "Verification", "A check failed; the note says which."
@@ -170,16 +174,16 @@ REASONS = (
         ONLY_CLUSTER,
         "The broker is back and in sync, or its restart was withdrawn.",
     ),
-    _waits("Restart", "A restart"),
-    _waits("ReplacePod", "The replacement of a pod on a lost node"),
-    _waits("Drain", "The draining of a broker"),
-    _waits("Start", "The start of moves"),
-    _waits("GrowVolume", "The growth of a volume"),
-    _waits("FinalizeMetadata", "The finalisation of a newer metadata version"),
-    _waits("Rebalance", "A Rebalance"),
-    _waits("Reassignment", "A Reassignment"),
-    _waits("Verification", "A Verification"),
-    _waits("User", "A User"),
+    _waits("Restart"),
+    _waits("ReplacePod"),
+    _waits("Drain"),
+    _waits("Start"),
+    _waits("GrowVolume"),
+    _waits("FinalizeMetadata"),
+    _waits("Rebalance"),
+    _waits("Reassignment"),
+    _waits("Verification"),
+    _waits("User"),
     EventReason(
         "Restored",
         "Warning",
@@ -232,8 +236,7 @@ _HEAD = f"""# Events
 Events (`events.k8s.io/v1`, reporting controller `{REPORTING_CONTROLLER}`) say what happened; each
 object's conditions show its present state. `kubectl describe` shows them with the LogCluster and
 with the object that its entry names; a Topic's are in its namespace. A repeated Event is written
-once a minute, at most 5 Events a second. Events `…Blocked` name the condition that the action
-waits for; `status.blocked` shows it meanwhile.
+once a minute, at most 5 Events a second.
 
 Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 
@@ -241,11 +244,20 @@ Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 
 
 def render() -> str:
-    """Return the text of docs/events.md."""
-    rows = sorted(REASONS, key=lambda row: row.reason)
-    also = {row.reason: "" if row.about == ONLY_CLUSTER else f"; {row.about}" for row in rows}
-    lines = (f"- `{r.reason}` ({r.type}{also[r.reason]}): {r.meaning}" for r in rows)
-    return _HEAD + "\n".join(lines) + "\n"
+    """Return the text of docs/events.md: a line for each meaning, in the order of the first
+    reasons."""
+    alike: dict[tuple[str, str], list[EventReason]] = {}
+    for row in sorted(REASONS, key=lambda row: row.reason):
+        alike.setdefault((row.type, row.meaning), []).append(row)
+    return _HEAD + "".join(map(_line, alike.values()))
+
+
+def _line(rows: Sequence[EventReason]) -> str:
+    """`rows`: reasons of one type and meaning."""
+    names = ", ".join(f"`{row.reason}`" for row in rows)
+    also = ", ".join(dict.fromkeys(row.about for row in rows if row.about != ONLY_CLUSTER))
+    kinds = f"; {also}" if also else ""
+    return f"- {names} ({rows[0].type}{kinds}): {rows[0].meaning}\n"
 
 
 if __name__ == "__main__":
