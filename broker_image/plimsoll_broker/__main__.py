@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import logging
 import resource
@@ -64,6 +65,8 @@ async def _run(config: BrokerConfig, output: LineOutput) -> None:
 
 THREADS_MAX = 32
 FINAL = 3
+TERMINATION_MESSAGE = Path("/dev/termination-log")
+TERMINATION_MESSAGE_MAX = 1_000
 COLLECTOR = (10_000, 4, 50)
 """Thresholds of the garbage collector's three generations, for `gc.set_threshold`. A collection
 stops the event loop for 1 to 2 ms, or for about 15 ms if it visits the 40,000 objects that survived
@@ -107,6 +110,13 @@ def _within_its_container(config: BrokerConfig) -> BrokerConfig:
     )
 
 
+def _leave_message(text: str) -> None:
+    """Write why the broker cannot start into the container's termination message, from which the
+    operator quotes it in statuses. Do nothing outside a container."""
+    with contextlib.suppress(OSError), TERMINATION_MESSAGE.open("r+") as file:
+        file.write(text[:TERMINATION_MESSAGE_MAX])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="plimsoll_broker", description="One Plimsoll broker.")
     parser.add_argument("--config", type=Path, required=True, help="JSON or YAML")
@@ -131,6 +141,7 @@ def main() -> int:
         uvloop.run(_run(config, output))
     except CannotStart as error:
         logger.error("%s", error)
+        _leave_message(str(error))
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
         logger.error("the broker exits: %s", error)

@@ -53,6 +53,29 @@ def test_bug_in_callback_ends_process_with_traceback(
     assert "AssertionError: a bug in a callback" in caplog.text
 
 
+class Refused(Node):
+    """Its volume is another broker's."""
+
+    async def run(self) -> None:
+        raise entry.CannotStart("ForeignVolume: /data belongs to broker 1, this is broker 0")
+
+
+def test_refused_start_leaves_termination_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, said = tmp_path / "config.json", tmp_path / "termination-log"
+    config.write_text(CONFIG % tmp_path)
+    said.write_text("")
+    monkeypatch.setattr(entry, "TERMINATION_MESSAGE", said)
+    monkeypatch.setattr(entry, "BrokerNode", Refused)
+    monkeypatch.setattr(sys, "argv", ["plimsoll_broker", "--config", str(config)])
+    assert entry.main() == entry.FINAL
+    assert said.read_text() == "ForeignVolume: /data belongs to broker 1, this is broker 0"
+    monkeypatch.setattr(entry, "TERMINATION_MESSAGE", tmp_path / "absent")
+    assert entry.main() == entry.FINAL
+    assert not (tmp_path / "absent").exists()
+
+
 def test_event_loop_has_its_turn_soon_beside_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,10 @@ from tests.plimsoll_operator.rolling import NEW, Cluster, a_cluster, declare
 from plimsoll_core.cluster.records import BrokersLeaving
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.resources import CORE_EVENTS, LOG_CLUSTERS, PODS, STATEFUL_SETS
+from plimsoll_operator.manifests.statefulset import CONTAINER
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.restarts.broker_pods import trouble
 from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
 from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.record_events import occurrences
@@ -110,6 +112,19 @@ def test_broker_with_another_volume_is_reported():
     assert "4 replicas" in event.message
     same = registered(1)
     assert list(occurrences(image, replay(image, same), [same])) == []
+
+
+def test_broker_that_cannot_start_says_why():
+    foreign = "ForeignVolume: /data belongs to broker 1, this is broker 0"
+    container = {
+        "name": CONTAINER,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting"}},
+        "lastState": {"terminated": {"exitCode": 3, "message": foreign}},
+    }
+    pod = {"status": {"containerStatuses": [container]}}
+    assert trouble(pod) == f"CrashLoopBackOff: {foreign}"
+    del container["lastState"]
+    assert trouble(pod) == "CrashLoopBackOff: back-off 40s restarting"
 
 
 @pytest.mark.parametrize("leaving", [(), (3,)])

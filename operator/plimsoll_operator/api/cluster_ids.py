@@ -9,11 +9,11 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def cluster_id(cluster: LogCluster) -> UUID:
-    """Return the cluster's id, which owns log and volumes: `spec.clusterId`, else the object's own
-    uid.
+    """Return the id that the object itself says, which owns log and volumes: `spec.clusterId`, else
+    the object's own uid.
 
     The uid is random and never reused, so two operators agree on it without asking. A recreated
-    object is another cluster unless it states the id.
+    object may continue the cluster that it finds (`cluster_identity`).
     """
     stated = cluster.spec.cluster_id
     if not stated:

@@ -16,8 +16,8 @@ CLUSTER = "plimsoll.dev/cluster"
 CLUSTER_ID = "plimsoll.dev/cluster-id"
 BROKER_ID = "plimsoll.dev/broker-id"
 LOG_CLUSTER_ID = "internal.plimsoll.dev/cluster-id"
-"""Label of each object of a metadata log: the whole cluster id. Objects are found by it after the
-LogCluster is gone, since the log outlives the LogCluster."""
+"""Label of each object of a metadata log, and of each broker's volume claim: the whole cluster id.
+Objects are found by it after the LogCluster is gone, since log and volumes outlive it."""
 WRITTEN_MS = "internal.plimsoll.dev/written-ms"
 """Annotation of a slot (MetadataBatch) of a metadata log: when its batch was written, in
 milliseconds since 1970 by the writer's clock."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator.api.cluster_ids import cluster_id
+from plimsoll_operator.api.cluster_ids import cluster_id, from_kafka_id
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError
@@ -84,7 +84,10 @@ class PluginSession:
 
     @property
     def cluster_id(self) -> str:
-        return str(cluster_id(self.cluster))
+        """Return the cluster's id. A LogCluster that continues another cluster states it in its
+        status alone."""
+        shown = from_kafka_id(str(self.status.get("clusterId") or ""))
+        return str(shown or cluster_id(self.cluster))
 
     async def objects(self, kind: Kind) -> list[Object]:
         """Return the objects of a kind in the session's namespace, as the API server sent them.

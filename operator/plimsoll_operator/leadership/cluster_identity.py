@@ -1,16 +1,19 @@
-"""Checks, by reading the API server, whether a LogCluster may use the metadata log and volumes that
-exist under its name and id.
+"""Decides which cluster a LogCluster object is, and whether it may use the metadata log and volumes
+that exist under its name and id.
 
-A metadata log or a volume of another cluster id under the same name is never taken over silently:
-it may be the only copy of a user's data. The user must state the adoption in `spec.clusterId`;
-otherwise the operator refuses to run the cluster. A cluster id is no secret, yet it names
-controllers and the Secrets of CAs. A LogCluster that states the id of another cluster, without
-having that cluster's log in its own namespace, is therefore refused as well.
+An object is the cluster that `spec.clusterId` states, else the one of its own uid. An object that
+was applied again continues by itself the cluster that left volumes under its name in its namespace,
+if nothing else claims that cluster's id. All other remains may be the only copy of a
+user's data, and are never taken over silently: the user must state the adoption in
+`spec.clusterId`, or the operator refuses to run the cluster. A cluster id is no secret, yet it
+names controllers and the Secrets of CAs. A LogCluster that states the id of another cluster,
+without having that cluster's log in its own namespace, is therefore refused as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from plimsoll_operator.api import labels
@@ -18,7 +21,9 @@ from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import KubeApi
-from plimsoll_operator.kube.resources import METADATA_BATCHES, SECRETS, VOLUME_CLAIMS
+from plimsoll_operator.kube.resources import METADATA_BATCHES, SECRETS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.leadership.cluster_remains import against, former, read_remains
 
 OTHER_LOG = "LogOfAnotherCluster"
 OTHER_VOLUME = "VolumeOfAnotherCluster"
@@ -29,20 +34,47 @@ Objection = tuple[str, str]
 """The reason why a cluster must not run, as the (reason, sentence) of a condition."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimants:
+    """What may claim a cluster id. `clusters`: all LogClusters that the operator has seen.
+    `continued`: the ids of those that `identity_of` found to be another cluster than their spec and
+    uid say. `authorities_in`: the operator's namespace, which holds the CAs; if empty, each
+    LogCluster keeps its CAs in its own namespace."""
+
+    clusters: Iterable[LogCluster] = ()
+    continued: Mapping[Key, UUID] = field(default_factory=dict)
+    authorities_in: str = ""
+
+
+UNCLAIMED = Claimants()
+
+
+async def identity_of(kube: KubeApi, cluster: LogCluster, claimants: Claimants = UNCLAIMED) -> UUID:
+    """Return the id of the cluster that this LogCluster is: the stated one; else the object's uid
+    if a metadata log has it; else that of the cluster that left volumes under this name, if
+    nothing else claims it; else the uid. Raises ApiError.
+
+    The parameters are those of `objection`."""
+    own = UUID(cluster.metadata.uid)
+    if cluster.spec.cluster_id:
+        return cluster_id(cluster)
+    namespace, name = cluster.key
+    if await _has_log(kube, namespace, f"{labels.LOG_CLUSTER_ID}={own}"):
+        return own
+    found = former(await read_remains(kube, namespace, name))
+    if found is None or await _claimed(kube, cluster, found, claimants):
+        return own
+    return found
+
+
 async def objection(
-    kube: KubeApi,
-    cluster: LogCluster,
-    others: Iterable[LogCluster] = (),
-    authorities_in: str = "",
+    kube: KubeApi, cluster: LogCluster, claimants: Claimants = UNCLAIMED, wanted: UUID | None = None
 ) -> Objection | None:
     """Return why the operator must not run this LogCluster as its spec stands, or None if it may.
-    Raises ApiError if the API server cannot be read.
-
-    `others`: all LogClusters that the operator has seen. `authorities_in`: the operator's
-    namespace, which holds the CAs; if empty, each LogCluster keeps its CAs in its own namespace.
-    """
+    Raises ApiError if the API server cannot be read. `wanted`: the result of `identity_of`; None:
+    the id that spec and uid say."""
     namespace, name = cluster.key
-    wanted = cluster_id(cluster)
+    wanted = cluster_id(cluster) if wanted is None else wanted
     own = UUID(cluster.metadata.uid)
     if wanted != own and await _has_log(kube, namespace, f"{labels.LOG_CLUSTER_ID}={own}"):
         return CHANGED, (
@@ -50,8 +82,9 @@ async def objection(
             "the object is created. Remove it, or delete and re-apply the object."
         )
     log = f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}={wanted}"
-    if wanted != own and not await _has_log(kube, namespace, log):
-        holder = _holder(cluster, others) or await _authority_of(kube, cluster, authorities_in)
+    has_log = await _has_log(kube, namespace, log)
+    if wanted != own and not has_log:
+        holder = await _claimed(kube, cluster, wanted, claimants)
         if holder:
             return TAKEN, (
                 f"spec.clusterId matches the id of {holder}, but namespace {namespace} has no "
@@ -60,30 +93,40 @@ async def objection(
                 "left, an administrator must first delete the Secrets of its CAs (label "
                 f"{labels.AUTHORITY_OF}) in the operator's namespace."
             )
-    found = await _other_log(kube, namespace, name, wanted)
-    if found is not None and not await _has_log(kube, namespace, log):
+    remains = await read_remains(kube, namespace, name)
+    why = against(remains.volumes, wanted)
+    if (strangers := remains.logs - {wanted}) and not has_log:
+        found = kafka_id(min(strangers))
+        more = why or "No volume of it is here."
         return OTHER_LOG, (
-            f"A metadata log of cluster {kafka_id(found)} already exists under this name. To "
-            "adopt it with its volumes, re-apply the object with spec.clusterId: "
-            f"{kafka_id(found)}; for a new cluster choose another name, or first delete that "
-            "log's MetadataBatches."
+            f"A metadata log of cluster {found} already exists under this name. {more} To adopt "
+            f"that log, apply the object anew with spec.clusterId: {found}; for a new cluster "
+            "choose another name, or first delete that log's MetadataBatches."
         )
-    return await _volume_objection(kube, namespace, name, wanted)
+    if not why:
+        return None
+    left = former(remains)
+    holder = "" if left is None else await _claimed(kube, cluster, left, claimants)
+    return OTHER_VOLUME, f"{why} {holder} claims that id." if holder else why
 
 
-def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
-    short = labels.short_id(cluster_id(cluster))  # object names carry only this part
-    found = (one for one in others if labels.short_id(cluster_id(one)) == short)
-    return next(("LogCluster " + "/".join(one.key) for one in found if one.key != cluster.key), "")
+async def _claimed(kube: KubeApi, cluster: LogCluster, wanted: UUID, claimants: Claimants) -> str:
+    """Return words that name what claims the cluster id `wanted` besides this LogCluster: another
+    LogCluster, or the owner of that id's CAs. Return "" if nothing does."""
+    short = labels.short_id(wanted)  # object names carry only this part
+    for one in claimants.clusters:
+        its = claimants.continued.get(one.key) or cluster_id(one)
+        if one.key != cluster.key and labels.short_id(its) == short:
+            return "LogCluster " + "/".join(one.key)
+    return await _authority_of(kube, cluster, wanted, claimants.authorities_in)
 
 
-async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> str:
-    """Return words that name the owner of the CA Secrets which are stored under this cluster's id
-    in `namespace`, the operator's. Return "" if there are no such Secrets, if this LogCluster owns
-    them, or if `namespace` is empty or the LogCluster's own."""
+async def _authority_of(kube: KubeApi, cluster: LogCluster, wanted: UUID, namespace: str) -> str:
+    """Return words that name the owner of the CA Secrets which are stored under the cluster id
+    `wanted` in `namespace`, the operator's. Return "" if there are no such Secrets, if this
+    LogCluster owns them, or if `namespace` is empty or the LogCluster's own."""
     if namespace in ("", cluster.key[0]):
         return ""  # a user with write access there has them anyway
-    wanted = cluster_id(cluster)
     names = (labels.listener_authority, labels.inside_authority, labels.client_authority)
     for name in (named(wanted) for named in names):
         try:
@@ -98,24 +141,3 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> s
 
 async def _has_log(kube: KubeApi, namespace: str, selector: str) -> bool:
     return bool(await kube.first(METADATA_BATCHES, namespace, label_selector=selector))
-
-
-async def _other_log(kube: KubeApi, namespace: str, name: str, wanted: UUID) -> UUID | None:
-    selector = f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}!={wanted}"
-    found = await kube.first(METADATA_BATCHES, namespace, label_selector=selector)
-    return UUID(found["metadata"]["labels"][labels.LOG_CLUSTER_ID]) if found else None
-
-
-async def _volume_objection(
-    kube: KubeApi, namespace: str, name: str, wanted: UUID
-) -> Objection | None:
-    selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}!={labels.short_id(wanted)}"
-    found = await kube.first(VOLUME_CLAIMS, namespace, label_selector=selector)
-    if found is None:
-        return None
-    volume = found["metadata"]["name"]
-    return OTHER_VOLUME, (
-        f"The volume {volume} belongs to another cluster of this name (its id begins with "
-        f"{found['metadata']['labels'].get(labels.CLUSTER_ID)}). Adopt it with spec.clusterId, "
-        "choose another name, or delete the volume."
-    )

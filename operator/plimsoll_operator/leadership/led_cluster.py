@@ -24,6 +24,8 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
+from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
+from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ObjectMeta
@@ -256,6 +258,19 @@ class LedCluster:
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
+    def _tell_continued(self) -> None:
+        """If a new LogCluster turned out to be a former cluster, write an Event with that one's id.
+        A LogCluster is new until it shows conditions."""
+        found, cluster_id = self.term.cluster, self.term.cluster_id
+        known = self.term.objects.clusters.conditions(self.term.key)
+        if found is None or known or cluster_id == cluster_id_of(found):
+            return
+        text = (
+            f"This LogCluster continues cluster {kafka_id(cluster_id)}, which left volumes under "
+            "its name. Topics, groups, users and records are those of that cluster."
+        )
+        self._tell(Occurrence(key="continued", reason="ClusterContinued", message=text))
+
     async def settle_history(self) -> bool:
         return self.history is not None and await self.history.settle()
 
@@ -294,6 +309,7 @@ class LedCluster:
         await self.controller.wait_active()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
+        self._tell_continued()
         while True:
             look = partial(self._failures.of_look, target=self._target)
             for work in registry.all_work(self.term, look):

@@ -88,6 +88,8 @@ class Parts:
     # Directory of the archive on this machine; empty if it is on the API server.
     history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
+    # Cluster ids of LogClusters that continue another cluster than their spec and uid say.
+    continued: dict[Key, UUID] = field(default_factory=dict)
     # Reads whether a pod was evicted, for counters; None if brokers do not run in Kubernetes pods.
     pod_look: PodLook | None = None
 

@@ -11,24 +11,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from uuid import UUID
 
-from plimsoll_operator.api.cluster_ids import cluster_id
+from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.labels import owner, short_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.candidate import Candidate
-from plimsoll_operator.leadership.cluster_identity import objection
+from plimsoll_operator.leadership.cluster_identity import Claimants, identity_of, objection
 from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.reconcile.reconcile_term import Work
+from plimsoll_process.waits import cancelled
 
 logger = logging.getLogger("plimsoll.supervisor")
 
 CRASH_BACKOFF_S = 5.0
 STOP_S_MAX = 5.0
+IDENTITY_AGAIN_S = 0.5
+FOUND = "ClusterFound"
+"""Reason of a status for the moment in which an object turns out to be another cluster."""
 
 
 @dataclass(slots=True)
@@ -116,32 +122,89 @@ class _Run:
     def __init__(self, parts: Parts, found: LogCluster) -> None:
         self._parts = parts
         self._found = found
-        self._id = cluster_id(found)
-        namespace, name = found.key
-        lease_name = f"{name}-{short_id(self._id)}"
+
+    async def forever(self) -> None:
+        """Find out which cluster the object is, and compete for its leadership, until cancelled. If
+        another answer is found later, begin again with that."""
+        cluster = await self._identity()
+        while True:
+            cluster = await self._as(cluster)
+
+    async def _as(self, cluster: UUID) -> UUID:
+        """Compete for the leadership of this cluster id until the object turns out to be another
+        cluster. Return that one's id."""
+        self._remember(cluster)
+        parts, (namespace, name) = self._parts, self._found.key
+        lease_name = f"{name}-{short_id(cluster)}"
         lease = Lease(
             parts.lease_kube,
             namespace=namespace,
             name=lease_name,
             identity=parts.options.identity,
             wall_ms=parts.now_ms,
-            owners=owner("LogCluster", name, found.metadata.uid),
+            owners=owner("LogCluster", name, self._found.metadata.uid),
         )
         lease.waited_ms = parts.waited_ms
-        self._log = parts.metadata_log(found.key, self._id)
-        leader = LedCluster(parts, found, self._id, self._log, lease_name)
-        self._candidate = Candidate(lease, leader, self._objection, alone=parts.alone)
-
-    async def forever(self) -> None:
+        log = parts.metadata_log(self._found.key, cluster)
+        other: asyncio.Future[UUID] = asyncio.get_running_loop().create_future()
+        leader = LedCluster(parts, self._found, cluster, log, lease_name)
+        asked = partial(self._objection, cluster, other)
+        candidate = Candidate(lease, leader, asked, alone=parts.alone)
+        competing = asyncio.ensure_future(candidate.forever())
         try:
-            await self._candidate.forever()
+            watched: set[asyncio.Future[Any]] = {competing, other}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if competing.done():
+                competing.result()
+            return other.result()
         finally:
-            await self._log.close()
+            await cancelled(competing)
+            await log.close()
+            parts.continued.pop(self._found.key, None)
 
-    async def _objection(self) -> tuple[str, str] | None:
+    def _remember(self, cluster: UUID) -> None:
+        if cluster != cluster_id(self._found):
+            logger.info(
+                "LogCluster %s continues cluster %s, which left volumes in its namespace",
+                *("/".join(self._found.key), cluster),
+            )
+            self._parts.continued[self._found.key] = cluster
+
+    async def _identity(self) -> UUID:
+        """Return which cluster the object is. Retry until the API server answers."""
+        while True:
+            try:
+                return await self._look()
+            except ApiError as error:
+                logger.info(
+                    "cannot find out which cluster LogCluster %s is, retrying: %s",
+                    *("/".join(self._found.key), error),
+                )
+            await asyncio.sleep(IDENTITY_AGAIN_S)
+
+    def _claimants(self) -> Claimants:
+        parts = self._parts
+        return Claimants(
+            clusters=parts.objects.clusters,
+            continued=parts.continued,
+            authorities_in=parts.options.namespace,
+        )
+
+    async def _look(self) -> UUID:
+        return await identity_of(self._parts.kube, self._found, self._claimants())
+
+    async def _objection(
+        self, cluster: UUID, other: asyncio.Future[UUID]
+    ) -> tuple[str, str] | None:
+        """Return why the object must not be led as this cluster id, or None. If it is another
+        cluster by now, set the result of `other`."""
         try:
-            others, namespace = self._parts.objects.clusters, self._parts.options.namespace
-            return await objection(self._parts.kube, self._found, others, namespace)
+            found = await self._look()
+            if found != cluster:
+                if not other.done():
+                    other.set_result(found)
+                return FOUND, f"The cluster with id {kafka_id(found)} is continued."
+            return await objection(self._parts.kube, self._found, self._claimants(), cluster)
         except Unavailable:
             raise  # no objection to leading: the check is retried
         except ApiError as error:

@@ -198,6 +198,13 @@ REASONS = (
     ),
     EventReason("ControllerChanged", "Normal", ONLY_CLUSTER, "A new controller term began."),
     EventReason(
+        "ClusterContinued",
+        "Normal",
+        ONLY_CLUSTER,
+        "A LogCluster that was applied again continues the cluster that left volumes under its "
+        "name.",
+    ),
+    EventReason(
         "ControllerOutage",
         "Warning",
         ONLY_CLUSTER,

@@ -1,5 +1,5 @@
-"""Grows the brokers' volumes when `storage.size` grows, and reports claims that were deleted by
-hand. Never shrinks, recreates or deletes a volume.
+"""Labels the brokers' volumes with the cluster's id, grows them when `storage.size` grows, and
+reports claims that were deleted by hand. Never shrinks, recreates or deletes a volume.
 
 A claim that cannot grow stalls the LogCluster, since waiting does not change a StorageClass. The
 user may set the size back to that of the volumes, which the status shows. A claim that was deleted
@@ -17,7 +17,7 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import amount
-from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
@@ -40,11 +40,54 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
     selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}={short}"
     found = await term.kube.list(VOLUME_CLAIMS, namespace, label_selector=selector)
     claims = [c for c in found.items if _broker(c) in term.image.members]
+    claims += await _label(term, cluster, claims)
     refused = [(claim, why) for claim in claims if (why := await _grow(term, cluster, claim))]
     sizes = [_asked(claim) for claim in claims]
     cluster_memory(term).volume_size = min(sizes, key=amount, default=None)
     _say_refused(term, result, cluster, refused)
     _say_deleted(term, result, [c for c in claims if c["metadata"].get("deletionTimestamp")])
+
+
+async def _label(term: Term, cluster: LogCluster, claims: list[Object]) -> list[Object]:
+    """State the whole cluster id in the labels of the members' claims: only that names their
+    owner once every other object is gone. `claims`: those that have the cluster's labels. Return
+    the claims of registered members that had none, such as volumes that a person handed over."""
+    for claim in claims:
+        meta = claim["metadata"]
+        is_labelled = meta["labels"].get(labels.LOG_CLUSTER_ID) == str(term.cluster_id)
+        if not is_labelled and not meta.get("deletionTimestamp"):
+            await _add_labels(term, claim, {labels.LOG_CLUSTER_ID: str(term.cluster_id)})
+    known = {_broker(claim) for claim in claims}
+    added = []
+    for broker_id in term.image.members:
+        if broker_id in known or broker_id not in term.image.brokers:
+            continue
+        found = await _read(term, f"data-{labels.broker_pod(cluster.key[1], broker_id)}")
+        if found is None or (found["metadata"].get("labels") or {}).get(labels.CLUSTER_ID):
+            continue
+        own = labels.labels(cluster.key[1], term.cluster_id, "broker")
+        ids = {labels.BROKER_ID: str(broker_id), labels.LOG_CLUSTER_ID: str(term.cluster_id)}
+        if labelled := await _add_labels(term, found, own | ids):
+            added.append(labelled)
+    return added
+
+
+async def _read(term: Term, name: str) -> Object | None:
+    try:
+        return await term.kube.get(VOLUME_CLAIMS, term.key[0], name)
+    except NotFound:
+        return None
+
+
+async def _add_labels(term: Term, claim: Object, added: dict[str, str]) -> Object | None:
+    """Add labels to a claim and return it. Return None if it is gone or the API server refuses: a
+    later pass repeats this, and nothing waits for it."""
+    name, patch = claim["metadata"]["name"], {"metadata": {"labels": added}}
+    try:
+        return await term.kube.merge(VOLUME_CLAIMS, term.key[0], name, patch)
+    except (NotFound, Rejected) as error:
+        logger.info("cannot label PersistentVolumeClaim %s: %s", name, error)
+        return None
 
 
 async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:

@@ -26,6 +26,7 @@ logger = logging.getLogger("plimsoll.restarts")
 
 FAILED_CREATE = "FailedCreate"
 REPLACE: Final = "ReplacePod"
+MESSAGE_MAX = 250
 STUCK_MS = 30_000
 """For how many milliseconds after the end of its grace period a pod may still be terminating before
 its node's kubelet counts as unresponsive."""
@@ -84,11 +85,19 @@ def trouble(pod: Object | None) -> str:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if container.get("name") == CONTAINER and waiting.get("reason"):
-            return _short(str(waiting["reason"]), str(waiting.get("message") or ""))
+            said = _last_words(container) or str(waiting.get("message") or "")
+            return _short(str(waiting["reason"]), said)
     for found in status.get("conditions") or ():
         if found.get("type") == "PodScheduled" and found.get("status") == "False":
             return _short(str(found.get("reason") or ""), str(found.get("message") or ""))
     return ""
+
+
+def _last_words(container: Object) -> str:
+    """Return the termination message of the container's last process, in which a broker says why it
+    cannot start; "" if there is none."""
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    return str(ended.get("message") or "")
 
 
 def not_created(events: Sequence[Object]) -> str:
@@ -102,7 +111,7 @@ def not_created(events: Sequence[Object]) -> str:
 
 
 def _short(reason: str, message: str) -> str:
-    return f"{reason}: {message[:200]}" if message else reason
+    return f"{reason}: {message[:MESSAGE_MAX]}" if message else reason
 
 
 def is_stuck(pod: Object, now_ms: int) -> bool:
