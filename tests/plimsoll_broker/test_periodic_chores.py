@@ -398,3 +398,20 @@ async def test_chore_with_failing_disk_ends_when_cancelled(
     async with asyncio.timeout(WAIT_S):
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_only_partitions_with_waiting_requests_are_visited(
+    controller: Controller, three: Three
+) -> None:
+    for follower in three[1:]:
+        follower.manager.fetchers = NoFetchers()
+    controller.create("t", (0, 1, 2))
+    controller.create("idle", (0, 1, 2))
+    client = await three[0].client()
+    manager, hosted = three[0].manager, three[0].hosted("t")
+    assert manager.awaited == {}
+    code, _ = await client.produce("t", a_batch(1), timeout_ms=1)
+    assert code == Code.REQUEST_TIMED_OUT, "a chore found it"
+    assert set(manager.awaited) <= {hosted}
+    await PeriodicChores(manager)._expire_waiters()
+    assert manager.awaited == {}

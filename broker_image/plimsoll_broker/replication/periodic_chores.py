@@ -130,7 +130,8 @@ class PeriodicChores:
     # --- time -----------------------------------------------------------------------------------
 
     async def _expire_waiters(self) -> None:
-        await self._slowly(self._manager.expire_waiters)
+        async for hosted in in_slices(list(self._manager.awaited)):
+            self._manager.expire_waiters(hosted)
 
     async def _check_lag(self) -> None:
         await self._slowly(self._manager.check_lag)

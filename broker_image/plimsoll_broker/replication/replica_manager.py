@@ -121,6 +121,9 @@ class ReplicaManager:
         self.copy_buckets = CopyBuckets(settings.broker_id, now_ms)
         self.shrinks = SeenShrinks(settings.broker_id)
         self.proposals = ProposalQueue(self.traffic, self.shrinks)
+        # The partitions that had waiting requests at their last step. Thousands of others need no
+        # look for expired ones.
+        self.awaited: dict[Hosted, None] = {}
         self.driver = LogWriter(self)
         self.disk_shares = DiskShares(self)
         self.flusher = Flusher(self)
@@ -374,6 +377,8 @@ class ReplicaManager:
         if hosted.log.countable_end < hosted.log.log_end_offset:
             self.flusher.want(hosted)
         ready = hosted.replica.take_ready()
+        if hosted.replica.waiters:
+            self.awaited[hosted] = None
         if self.watcher is not None:
             self.watcher.stepped(hosted)
         if ready is not NOTHING:
@@ -405,10 +410,12 @@ class ReplicaManager:
 
     def expire_waiters(self, hosted: Hosted) -> None:
         """Answer those of the partition's waiting requests for which the time is over, at the end
-        of this turn of the event loop."""
+        of this turn of the event loop. If none waits, take the partition out of `awaited`."""
         if hosted.replica.waiters:
             hosted.replica.expire_waiters(self.now_ms())
             self.touch(hosted)
+        else:
+            self.awaited.pop(hosted, None)
 
     # --- disks ----------------------------------------------------------------------------------
 
