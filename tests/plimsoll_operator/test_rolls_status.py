@@ -57,7 +57,7 @@ def test_cluster_stays_ready_while_a_broker_stops():
 
 
 def test_roll_says_how_far_it_is():
-    rolling = Rolling(revision="abc", current=1, total=3, away=((0, ""), (4, "ErrImagePull")))
+    rolling = Rolling(revisions=("abc",), current=1, total=3, away=((0, ""), (4, "ErrImagePull")))
     found = rolls_condition(rolling)
     assert (found.type, found.status, found.reason) == ("Reconciling", "True", "RollingBrokers")
     assert found.message.startswith("1 of 3 brokers run revision abc.")

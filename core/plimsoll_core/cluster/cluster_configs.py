@@ -280,6 +280,25 @@ OWN_KEYS = {
 }
 """The configs of the broker itself, by name. They are not defaults of topic configs."""
 
+OF_SINGLE_BROKERS = frozenset(
+    {
+        "connections.max.idle.ms",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "memory.limit.bytes",
+        "metric.topic.series.max",
+        "num.replica.fetchers",
+        "queued.max.request.bytes",
+        "queued.max.response.bytes",
+    }
+)
+"""The configs that may differ between the brokers of a cluster. By the others, brokers that lead a
+partition or a group in turn would treat it differently."""
+
 OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
 """The default of each of the broker's own configs, as text, by name."""
 

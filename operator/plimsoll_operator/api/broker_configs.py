@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plimsoll_core.cluster.cluster_configs import broker_configs, own_integer
+from plimsoll_core.cluster.cluster_configs import OF_SINGLE_BROKERS, broker_configs, own_integer
 from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
@@ -20,6 +20,41 @@ from plimsoll_operator.api.cluster_topics import (
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.observed import Logging
+from plimsoll_operator.api.pod_template import refusal_of as template_refusal
+from plimsoll_operator.api.pools import Pool
+from plimsoll_operator.api.pools import refusal_of as pools_refusal
+
+
+def spec_refusal(cluster: LogCluster) -> Refusal | None:
+    """Return why no broker may be run by this spec, or None: an invalid config, pools that share
+    ids, or a template with a name of the operator's own."""
+    stated, spec = broker_configs_of(cluster), cluster.spec
+    if isinstance(stated, Refusal):
+        return stated
+    if spec.brokers and (refusal := template_refusal(spec.brokers.template, "brokers.template")):
+        return refusal
+    if not spec.pools:
+        return None
+    return pools_refusal(spec.pools) or next(
+        filter(None, (_pool_refusal(cluster, pool) for pool in spec.pools)), None
+    )
+
+
+def _pool_refusal(cluster: LogCluster, pool: Pool) -> Refusal | None:
+    where = f"pools[{pool.name}]"
+    if common := sorted(set(pool.config or ()) - OF_SINGLE_BROKERS):
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=(
+                f"{where}.config cannot set {common[0]}: it is the same for all brokers of a "
+                "cluster, so set it in spec.config. A pool may set "
+                f"{', '.join(sorted(OF_SINGLE_BROKERS))}."
+            ),
+        )
+    configs = broker_configs_of(cluster.as_pool(pool))
+    if isinstance(configs, Refusal):
+        return Refusal(reason=configs.reason, message=f"{where}.config: {configs.message}")
+    return template_refusal(pool.template, f"{where}.template")
 
 
 def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:

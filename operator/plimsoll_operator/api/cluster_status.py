@@ -57,6 +57,17 @@ class BrokersStatus(Api, frozen=True, kw_only=True):
     leaving: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
 
 
+class PoolStatus(Api, frozen=True, kw_only=True):
+    """A pool of the spec. `brokers`: the desired number; `ready`: active brokers that stay; `ids`:
+    all its brokers, including those that are being drained; `volumeSize`: its smallest volume."""
+
+    name: Short
+    brokers: Count
+    ready: Count
+    ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
+    volume_size: Quantity | None = None
+
+
 class PendingTopic(Api, frozen=True, kw_only=True):
     """A topic without a Topic object. Its data is deleted at `until`."""
 
@@ -239,6 +250,13 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     versions: Versions | None = None
     certificates: CertificatesStatus | None = None
     brokers: BrokersStatus | None = None
+    pools: (
+        Annotated[
+            tuple[PoolStatus, ...],
+            Meta(max_length=16, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+        ]
+        | None
+    ) = None
     selector: Short | None = None
     topics: TopicsStatus | None = None
     partitions: PartitionsStatus | None = None

@@ -21,6 +21,7 @@ from plimsoll_operator.api.drill import DRILL_RULES
 from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
+from plimsoll_operator.api.pools import POOL_SIZE_RULE, POOLS_RULES
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
@@ -123,6 +124,7 @@ LOG_CLUSTER = Kind(
             "(s.resource.type == 'Cluster') == !has(s.resource.name))",
             "Each entry of users.shared names its resource, except for type Cluster.",
         ),
+        *POOLS_RULES,
         *LISTENERS_RULES,
         *TOKEN_ISSUERS_RULES,
         *CERTIFICATES_RULES,
@@ -135,6 +137,7 @@ LOG_CLUSTER = Kind(
             "storage.size never shrinks: a volume can grow, but not give space back. It may return "
             "to the size of the smallest volume: status.volumeSize.",
         ),
+        POOL_SIZE_RULE,
         (
             "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
             "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "
@@ -496,6 +499,7 @@ LOG_BROKER = Kind(
         ("Cluster", "string", ".spec.clusterRef.name"),
         ("Broker", "integer", ".spec.brokerId"),
         ("State", "string", ".status.state"),
+        ("Pool", "string", ".status.pool"),
         ("Rack", "string", ".status.rack"),
         ("Leaders", "integer", ".status.leaders"),
         ("Replicas", "integer", ".status.replicas"),
@@ -508,7 +512,7 @@ LOG_BROKER = Kind(
         ("Fenced", "date", ".status.fenced.since"),
     ),
     selectable=(".spec.clusterRef.name",),
-    wide=frozenset({"Node", "Revision", "Fenced"}),
+    wide=frozenset({"Pool", "Node", "Revision", "Fenced"}),
 )
 
 KINDS = (

@@ -15,6 +15,9 @@ from plimsoll_operator.api import API_VERSION
 CLUSTER = "plimsoll.dev/cluster"
 CLUSTER_ID = "plimsoll.dev/cluster-id"
 BROKER_ID = "plimsoll.dev/broker-id"
+POOL = "plimsoll.dev/pool"
+"""Label of a broker's StatefulSet and volume claim, if the LogCluster has pools: the name of the
+broker's pool. Pods do not have it, so that naming pools restarts no broker."""
 LOG_CLUSTER_ID = "internal.plimsoll.dev/cluster-id"
 """Label of each object of a metadata log, and of each broker's volume claim: the whole cluster id.
 Objects are found by it after the LogCluster is gone, since log and volumes outlive it."""

@@ -65,6 +65,7 @@ class LogBrokerStatus(Api, frozen=True, kw_only=True):
     fenced: FencedStatus | None = None
     leaving: bool | None = None
     restarting: Short | None = None
+    pool: Short | None = None
     rack: Short | None = None
     node: Short | None = None
     revision: Short | None = None

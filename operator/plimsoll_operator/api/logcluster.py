@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
+from plimsoll_core.controller.brokers.membership import IdRange
 from plimsoll_core.planner.request import EvenLoad
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
@@ -24,10 +26,8 @@ from plimsoll_operator.api.meta import (
     BrokerNumber,
     Config,
     Image,
-    Labels,
     Name,
     ObjectMeta,
-    Passed,
     Quantity,
     Release,
     ResourceRequirements,
@@ -36,6 +36,8 @@ from plimsoll_operator.api.meta import (
     described,
 )
 from plimsoll_operator.api.observed import Logging, PodMonitor
+from plimsoll_operator.api.pod_template import AddedMetadata, PodTemplate
+from plimsoll_operator.api.pools import Pool, Pools
 from plimsoll_operator.api.quotas import DefaultQuotas
 from plimsoll_operator.api.token_issuers import TokenIssuers
 
@@ -43,39 +45,13 @@ BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
 TOPOLOGY_KEY_DEFAULT = labels.ZONE
 
-PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
-
-
-class PodTemplateMetadata(Api, frozen=True, kw_only=True):
-    """Labels and annotations of the broker pods; the LogCluster's own are not copied."""
-
-    labels: Labels | None = None
-    annotations: Labels | None = None
-
-
-class PodTemplateSpec(Api, frozen=True, kw_only=True):
-    """Scheduling of the broker pods."""
-
-    node_selector: Labels | None = None
-    tolerations: PassedList | None = None
-    affinity: Passed | None = None
-    topology_spread_constraints: PassedList | None = None
-    priority_class_name: Short | None = None
-
-
-class PodTemplate(Api, frozen=True, kw_only=True):
-    """Additions to the pods of the brokers."""
-
-    metadata: PodTemplateMetadata | None = None
-    spec: PodTemplateSpec | None = None
-
 
 class Brokers(Api, frozen=True, kw_only=True):
     """The number of brokers, excluded ids, and the settings of their pods."""
 
     count: Annotated[
         Annotated[int, Meta(ge=1, le=100)] | None,
-        described("The desired number of brokers; default 3."),
+        described("The desired number of brokers; default 3. Not allowed with spec.pools."),
     ] = None
     excluded_ids: Annotated[
         Annotated[
@@ -87,6 +63,10 @@ class Brokers(Api, frozen=True, kw_only=True):
     ] = None
     resources: ResourceRequirements | None = None
     template: PodTemplate | None = None
+    service_metadata: Annotated[
+        AddedMetadata | None,
+        described("Labels and annotations of the Services inside Kubernetes."),
+    ] = None
 
 
 RetentionPolicy = Literal["Retain", "Delete"]
@@ -252,6 +232,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
         ),
     ] = None
     brokers: Brokers | None = None
+    pools: Pools | None = None
     storage: Storage
     racks: Racks | None = None
     listeners: Listeners | None = None
@@ -306,8 +287,43 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def count(self) -> int:
         """Return the declared number of brokers."""
+        if self.spec.pools:
+            return sum(pool.brokers for pool in self.spec.pools)
         brokers = self.spec.brokers
         return (brokers.count if brokers else None) or BROKER_COUNT_DEFAULT
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """Return the number of brokers for each range of ids: one range without pools."""
+        if not self.spec.pools:
+            return (IdRange(0, None, self.count),)
+        return tuple(IdRange(p.ids.start, p.ids.stop, p.brokers) for p in self.spec.pools)
+
+    def pool_of(self, broker_id: int) -> Pool | None:
+        """Return the pool whose ids include the broker's. Return None if the cluster has no pools,
+        or the broker's pool is no longer one of them."""
+        return next((pool for pool in self.spec.pools or () if broker_id in pool.ids), None)
+
+    def is_without_pool(self, broker_id: int) -> bool:
+        """Return True if the cluster has pools and the broker is in none of them."""
+        return bool(self.spec.pools) and self.pool_of(broker_id) is None
+
+    def as_pool(self, pool: Pool) -> LogCluster:
+        """Return the LogCluster as it would be if all its brokers were like those of the pool."""
+        spec, own = self.spec, pool.storage
+        storage = spec.storage
+        if own is not None:
+            name = own.storage_class_name or storage.storage_class_name
+            storage = replace(storage, size=own.size, storage_class_name=name)
+        stated = spec.brokers or Brokers()
+        brokers = replace(
+            stated,
+            resources=pool.resources or stated.resources,
+            template=pool.template or stated.template,
+        )
+        config = {**(spec.config or {}), **(pool.config or {})}
+        of_pool = replace(spec, brokers=brokers, storage=storage, config=config, pools=None)
+        return replace(self, spec=of_pool)
 
     @property
     def excluded_ids(self) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from plimsoll_operator.kubectl_plugin.shown import (
     line,
     table,
     warned,
+    with_pools,
 )
 
 UNKNOWN = "an unknown time"
@@ -59,7 +60,7 @@ def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
             "Unknown without the operator: which brokers run, what they lead, their last "
             "heartbeat, and their metadata backlog."
         ),
-        table(titles, [_broker(row) for row in rows]),
+        table(*with_pools(titles, [_broker(row) for row in rows], rows)),
     ]
     return Findings(data={"brokers": rows, "lastKnown": True, "why": str(why)}, parts=parts)
 

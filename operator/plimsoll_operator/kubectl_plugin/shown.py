@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -85,6 +85,18 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     for row in rows:
         made.add_row(*[cell if isinstance(cell, Text) else text(cell) for cell in row])
     return made
+
+
+def with_pools(
+    titles: Sequence[str], cells: Iterable[Sequence[Any]], rows: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    """Return a table of brokers with a column `pool` after the first one, or unchanged if no broker
+    has a pool. `rows`: the brokers, in the order of `cells`."""
+    if not any(row.get("pool") for row in rows):
+        return titles, cells
+    both = zip(cells, rows, strict=True)
+    added = [[first, row.get("pool"), *more] for (first, *more), row in both]
+    return (titles[0], "pool", *titles[1:]), added
 
 
 def text(value: Any) -> Text:

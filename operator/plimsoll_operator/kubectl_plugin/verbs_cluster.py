@@ -23,6 +23,7 @@ from plimsoll_operator.kubectl_plugin.shown import (
     line,
     table,
     warned,
+    with_pools,
 )
 
 GOOD = {"Ready": "True"}
@@ -150,14 +151,14 @@ async def brokers(session: PluginSession) -> Findings:
     told: defaultdict[int, Object] = defaultdict(dict)
     told |= {body["spec"]["brokerId"]: body.get("status") or {} for body in bodies}
     rows = [
-        row | {"disk": told[row["broker"]].get("disk"), "fenced": told[row["broker"]].get("fenced")}
+        row | {field: told[row["broker"]].get(field) for field in ("disk", "fenced", "pool")}
         for row in view["brokers"]
     ]
     titles = (
         "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "needed",
         "heard", "behind", "disk free", "note",
     )  # fmt: skip
-    shown = table(titles, [_broker(row) for row in rows])
+    shown = table(*with_pools(titles, [_broker(row) for row in rows], rows))
     return Findings(data={"brokers": rows}, parts=[shown])
 
 

@@ -101,7 +101,7 @@ class Parts:
         for cluster in sorted(self.objects.clusters, key=lambda cluster: cluster.key):
             led = self.leaders.get(cluster.key)
             ids = set(members_of(led.controller.image)) if led is not None else set()
-            declared = next_members(ids, cluster.count, cluster.excluded_ids)
+            declared = next_members(ids, cluster.id_ranges, cluster.excluded_ids)
             found[cluster.key] = frozenset({*declared, *ids})
         return found
 

@@ -209,7 +209,7 @@ class LocalCluster:
         cluster, known = self._wishes.documents.cluster, self._layout.remembered()
         wanted = cluster_id(cluster) if cluster.spec.cluster_id else None
         before = tuple(BrokerId(b) for b in known.brokers) if known else ()
-        members = next_members(before, cluster.count, cluster.excluded_ids)
+        members = next_members(before, cluster.id_ranges, cluster.excluded_ids)
         planned = plan(known, tuple(map(int, members)), wanted, self._wishes.port, self._held)
         self._layout.remember(planned)
         return planned

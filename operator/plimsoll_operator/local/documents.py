@@ -73,6 +73,14 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
     else:
         cluster = _default_cluster([found for found in others if isinstance(found, Topic)])
         others = [_adopted(found, cluster) for found in others]
+    if brokers is not None and cluster.spec.pools:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=(
+                f"LogCluster {cluster.metadata.name} has pools, so leave out --brokers: each pool "
+                "states its number of brokers."
+            ),
+        )
     if brokers is not None:
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
@@ -103,6 +111,20 @@ def local_cluster(cluster: LogCluster) -> LogCluster:
     if cluster.stated_inside is None:
         spec = replace(spec, certificates=OPEN_INSIDE)
     return replace(cluster, spec=spec)
+
+
+def ignored(cluster: LogCluster) -> str:
+    """Return a sentence about the pod templates that processes on one machine cannot follow; "" if
+    there are none."""
+    brokers, pools = cluster.spec.brokers, cluster.spec.pools or ()
+    found = ["brokers"] if brokers and brokers.template else []
+    found += [f"pools[{pool.name}]" for pool in pools if pool.template]
+    if not found:
+        return ""
+    return (
+        f"The pod templates of {', '.join(found)} are ignored: brokers are processes here, and "
+        "have no pods."
+    )
 
 
 def manifest(resource: Resource) -> Object:

@@ -39,7 +39,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.broker_pods import BrokerPods
-from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
+from plimsoll_operator.local.documents import KIND_OF, Documents, ignored, local_cluster
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied, drop_undeclared
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.topic.topic_declaration import named_leaders
@@ -118,6 +118,8 @@ class Start:
             "specs are checked against the CRD schemas, but not against their CEL rules "
             "(x-kubernetes-validations): Kubernetes may reject a spec that is accepted here"
         )
+        if words := ignored(cluster):
+            logger.warning("%s", words)
         for listener in cluster.listeners:
             if listener.allowed_namespaces is not None:
                 logger.warning(
@@ -196,7 +198,7 @@ class Start:
         while True:
             cluster = self._documents.cluster
             members = controller.image.members
-            wanted = next_members(members, cluster.count, cluster.excluded_ids)
+            wanted = next_members(members, cluster.id_ranges, cluster.excluded_ids)
             if members and (wanted == members or not self._is_edited):
                 return
             answer = await controller.request(SetMembers(broker_ids=wanted))

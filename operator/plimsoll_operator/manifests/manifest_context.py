@@ -8,7 +8,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,10 @@ class Context:
     made: dict[Callable[[Context], str], str] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # The contexts that `of_broker` returns, by the name of the pool.
+    of_pools: dict[str, Context] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -54,6 +58,17 @@ class Context:
     @property
     def namespace(self) -> str:
         return self.cluster.metadata.namespace
+
+    def of_broker(self, broker_id: int) -> Context:
+        """Return the context of the manifests of one broker: its LogCluster has the settings of the
+        broker's pool as those of all brokers. Return the cluster's own without a pool."""
+        pool = self.cluster.pool_of(broker_id)
+        if pool is None:
+            return self
+        if pool.name not in self.of_pools:
+            cluster = self.cluster.as_pool(pool)
+            self.of_pools[pool.name] = replace(self, cluster=cluster)
+        return self.of_pools[pool.name]
 
     def metadata(self, name: str, component: str = "broker") -> Manifest:
         """Return the metadata of an object that belongs to the LogCluster and is deleted with

@@ -39,11 +39,22 @@ def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
     ]
 
 
+def _metadata(context: Context, name: str) -> Manifest:
+    """Return the metadata of a Service, with the labels and annotations that the spec adds."""
+    metadata = context.metadata(name)
+    added = context.cluster.spec.brokers and context.cluster.spec.brokers.service_metadata
+    if added:
+        metadata["labels"] = (added.labels or {}) | metadata["labels"]
+        if added.annotations:
+            metadata["annotations"] = dict(added.annotations)
+    return metadata
+
+
 def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Build the headless Service, which gives each broker's pod a DNS name. Pods that are not Ready
     are included, so that brokers find each other."""
     return SERVICES.manifest(
-        context.metadata(labels.brokers_service(context.name)),
+        _metadata(context, labels.brokers_service(context.name)),
         spec={
             "clusterIP": "None",
             **FAMILIES,
@@ -58,7 +69,7 @@ def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) ->
     """Build the Service to which clients connect first. It leads to any Ready broker, which answers
     with the addresses of all."""
     return SERVICES.manifest(
-        context.metadata(labels.bootstrap_service(context.name)),
+        _metadata(context, labels.bootstrap_service(context.name)),
         spec={
             "type": "ClusterIP",
             **FAMILIES,

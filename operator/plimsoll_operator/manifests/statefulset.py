@@ -16,7 +16,13 @@ import msgspec
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import USER_ID, Manifest
-from plimsoll_operator.api.logcluster import Brokers, PodTemplate
+from plimsoll_operator.api.logcluster import Brokers
+from plimsoll_operator.api.pod_template import (
+    BROKER_CONTAINER,
+    GRACE_SECONDS,
+    PodTemplate,
+    PodTemplateSpec,
+)
 from plimsoll_operator.kube.resources import STATEFUL_SETS, VOLUME_CLAIMS
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
@@ -54,19 +60,18 @@ def container_security() -> Manifest:
     }
 
 
-CONTAINER = "broker"
+CONTAINER = BROKER_CONTAINER
 RESOURCES_DEFAULT: Manifest = {
     "requests": {"cpu": "100m", "memory": "256Mi"},
     "limits": {"memory": "1Gi"},
 }
-# A controlled shutdown gives up after 20 s in all; then files are closed and synced.
-GRACE_SECONDS = 40
 
 
 def stateful_set(context: Context, broker_id: int) -> Manifest:
-    name = labels.broker(context.name, broker_id)
+    name, pool = labels.broker(context.name, broker_id), _pool_label(context, broker_id)
+    context = context.of_broker(broker_id)
     metadata = context.metadata(name)
-    metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
+    metadata["labels"] |= {labels.BROKER_ID: str(broker_id), **pool}
     spec: dict[str, Any] = {
         "replicas": 1,
         "serviceName": labels.brokers_service(context.name),
@@ -78,16 +83,16 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
             "matchLabels": labels.selector(context.name) | {labels.BROKER_ID: str(broker_id)}
         },
         "template": _template(context, broker_id),
-        "volumeClaimTemplates": [_volume_claim(context, broker_id)],
+        "volumeClaimTemplates": [_volume_claim(context, broker_id, pool)],
     }
     return STATEFUL_SETS.manifest(metadata, spec=spec)
 
 
 @once_for_a_context
 def revision(context: Context) -> str:
-    """Return the digest of the pod template that the brokers should run. All brokers of a cluster
-    have the same revision: it is computed for broker 0, and templates differ only by what follows
-    from the id."""
+    """Return the digest of the pod template that the brokers of a context should run. All brokers
+    of a pool have the same revision: it is computed for broker 0, and templates differ only by what
+    follows from the id."""
     return digest(_bare_template(context, 0))
 
 
@@ -97,8 +102,8 @@ def _template(context: Context, broker_id: int) -> Manifest:
     template = _bare_template(context, broker_id)
     name = revision(context)
     template["metadata"].setdefault("annotations", {})[labels.REVISION] = name
-    for container in template["spec"]["containers"]:
-        container["env"] = [*container["env"], {"name": "PLIMSOLL_REVISION", "value": name}]
+    broker = template["spec"]["containers"][0]
+    broker["env"] = [*broker["env"], {"name": "PLIMSOLL_REVISION", "value": name}]
     return template
 
 
@@ -113,8 +118,38 @@ def _bare_template(context: Context, broker_id: int) -> Manifest:
         annotations[labels.RESTART] = restart
     if annotations:
         metadata["annotations"] = annotations
-    extra = msgspec.to_builtins(added.spec) if added.spec else {}
-    return {"metadata": metadata, "spec": _pod(context, broker_id) | extra}
+    pod = _pod(context, broker_id)
+    if added.spec:
+        _add(pod, added.spec)
+    return {"metadata": metadata, "spec": pod}
+
+
+ADDED_LISTS = ("env", "volumes", "volumeMounts", "containers", "initContainers")
+"""Fields of the user's template that are appended to the pod's; the others replace the pod's."""
+
+
+def _add(pod: Manifest, added: PodTemplateSpec) -> None:
+    """Add the user's part of the pod template to the pod. The broker's container stays first."""
+    stated: Manifest = msgspec.to_builtins(added)
+    lists = {name: stated.pop(name, []) for name in ADDED_LISTS}
+    pod |= stated
+    (broker,) = pod["containers"]
+    broker["env"] = [*broker["env"], *lists["env"]]
+    broker["volumeMounts"] = [*broker["volumeMounts"], *lists["volumeMounts"]]
+    pod["volumes"] = [*pod["volumes"], *lists["volumes"]]
+    pod["containers"] = [broker, *map(_restricted, lists["containers"])]
+    if lists["initContainers"]:
+        pod["initContainers"] = [*map(_restricted, lists["initContainers"])]
+
+
+def _restricted(container: Manifest) -> Manifest:
+    """Return the user's container with a securityContext that Pod Security calls restricted, as far
+    as it states none itself. Its root file system stays writable."""
+    own = {key: value for key, value in container_security().items() if key in RESTRICTED}
+    return {**container, "securityContext": own | container.get("securityContext", {})}
+
+
+RESTRICTED = ("allowPrivilegeEscalation", "capabilities")
 
 
 def _added(context: Context) -> PodTemplate:
@@ -224,15 +259,33 @@ def _probe(path: str, *, period: int, failures: int) -> Manifest:
     }
 
 
-def _volume_claim(context: Context, broker_id: int) -> Manifest:
-    storage = context.cluster.spec.storage
+def _pool_label(context: Context, broker_id: int) -> dict[str, str]:
+    pool = context.cluster.pool_of(broker_id)
+    return {} if pool is None else {labels.POOL: pool.name}
+
+
+def claim_metadata(context: Context, broker_id: int) -> Manifest:
+    """Return the labels and annotations of the broker's volume claim."""
+    return _claim_metadata(context.of_broker(broker_id), broker_id, _pool_label(context, broker_id))
+
+
+def _claim_metadata(context: Context, broker_id: int, pool: dict[str, str]) -> Manifest:
+    added = _added(context).volume_claim_metadata
     own = labels.labels(context.name, context.cluster_id, "broker")
+    own |= {labels.BROKER_ID: str(broker_id), **pool}
+    found: Manifest = {"labels": ((added.labels if added else None) or {}) | own}
+    if added and added.annotations:
+        found["annotations"] = dict(added.annotations)
+    return found
+
+
+def _volume_claim(context: Context, broker_id: int, pool: dict[str, str]) -> Manifest:
+    storage = context.cluster.spec.storage
     spec: Manifest = {
         "accessModes": ["ReadWriteOncePod"],
         "resources": {"requests": {"storage": storage.size}},
     }
     if storage.storage_class_name:
         spec["storageClassName"] = storage.storage_class_name
-    return VOLUME_CLAIMS.manifest(
-        {"name": "data", "labels": own | {labels.BROKER_ID: str(broker_id)}}, spec=spec
-    )
+    metadata = {"name": "data", **_claim_metadata(context, broker_id, pool)}
+    return VOLUME_CLAIMS.manifest(metadata, spec=spec)

@@ -110,13 +110,15 @@ def _copied(image: ClusterImage, controller: Controller, broker_id: BrokerId) ->
 class BrokerSeen:
     """Facts about a broker that are not in the committed image, for its LogBroker's status.
 
-    `fenced`: since when and why it is fenced, None if that is unknown. `node`: the node of its pod.
-    `trouble`: why the pod does not start, empty if unknown. `held_back`: why the broker may not
-    join ISRs yet although it runs, None if it may.
+    `fenced`: since when and why it is fenced, None if that is unknown. `pool`: the name of its
+    pool, None without pools. `node`: the node of its pod. `trouble`: why the pod does not start,
+    empty if unknown. `held_back`: why the broker may not join ISRs yet although it runs, None if it
+    may.
     """
 
     view: ShownBroker
     fenced: FencedStatus | None = None
+    pool: str | None = None
     node: str | None = None
     trouble: str = ""
     held_back: HoldBack | None = None
@@ -133,6 +135,7 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
         fenced=seen.fenced if state == "Fenced" else None,
         leaving=True if broker_id in image.leaving else None,
         restarting=None if grant is None else grant.revision,
+        pool=seen.pool,
         rack=None if broker is None else broker.rack,
         node=seen.node,
         revision=(broker.revision or None) if broker is not None else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -20,6 +20,7 @@ from plimsoll_core.cluster.listener_peers import endpoint, open_to_all
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
+from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import kafka_id
@@ -35,6 +36,7 @@ from plimsoll_operator.api.cluster_status import (
     MetadataLogStatus,
     PartitionsStatus,
     PendingTopic,
+    PoolStatus,
     TopicsStatus,
 )
 from plimsoll_operator.api.conditions import timestamp
@@ -249,9 +251,33 @@ def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
     `ready` counts only active members that are not leaving, at most `desired`; `active` counts
     all."""
     found = brokers_status(image)
-    staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
-    ready = sum(image.brokers[b].active for b in staying)
-    return msgspec.structs.replace(found, desired=cluster.count, ready=min(ready, cluster.count))
+    ready = min(_ready(image, image.members), cluster.count)
+    return msgspec.structs.replace(found, desired=cluster.count, ready=ready)
+
+
+def pools_status(
+    image: ClusterImage, cluster: LogCluster, sizes: Mapping[str, str]
+) -> tuple[PoolStatus, ...] | None:
+    """Return the brokers of each pool of the spec, or None without pools. `sizes`: the smallest
+    volume of each pool, by name."""
+    if not cluster.spec.pools:
+        return None
+    return tuple(
+        PoolStatus(
+            name=pool.name,
+            brokers=pool.brokers,
+            ready=_ready(image, [b for b in image.members if b in pool.ids]),
+            ids=tuple(b for b in image.members if b in pool.ids),
+            volume_size=sizes.get(pool.name),
+        )
+        for pool in cluster.spec.pools
+    )
+
+
+def _ready(image: ClusterImage, members: Iterable[BrokerId]) -> int:
+    """Return how many of the members are active and stay."""
+    staying = [b for b in members if b in image.brokers and b not in image.leaving]
+    return sum(image.brokers[b].active for b in staying)
 
 
 def brokers_status(image: ClusterImage) -> BrokersStatus:

@@ -185,7 +185,7 @@ class AppliedObjects:
     def members(self) -> tuple[BrokerId, ...]:
         """Return the ids of the brokers that the spec asks for."""
         cluster = self.cluster
-        return next_members((), cluster.count, cluster.excluded_ids)
+        return next_members((), cluster.id_ranges, cluster.excluded_ids)
 
     @property
     def image_tag(self) -> str:

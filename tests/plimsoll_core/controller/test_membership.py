@@ -7,7 +7,7 @@ from tests.plimsoll_core.rebalances import ONE, begin, finish, look, row, topic
 
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.cluster.records import RestartGranted
-from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.controller.brokers.membership import IdRange, next_members
 from plimsoll_core.messages.brokers import (
     SetLeaving,
     SettleNewcomers,
@@ -226,8 +226,8 @@ class TestMembers:
 
     def test_growing_while_one_leaves_lets_it_stay(self) -> None:
         """`count` is what you end with, at any moment."""
-        assert next_members((0, 1, 2), 2, ()) == (0, 1)
-        assert next_members((0, 1, 2), 3, ()) == (0, 1, 2)
+        assert next_members((0, 1, 2), [IdRange(0, None, 2)], ()) == (0, 1)
+        assert next_members((0, 1, 2), [IdRange(0, None, 3)], ()) == (0, 1, 2)
 
 
 class TestUnregister:

@@ -17,7 +17,7 @@ from plimsoll_core.cluster.topic_configs import (
     value_of,
 )
 from plimsoll_core.controller import decide
-from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.controller.brokers.membership import IdRange, next_members
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
@@ -41,6 +41,10 @@ class TestSlices:
             world.decide(Tick())
 
 
+def one_range(count: int) -> tuple[IdRange]:
+    return (IdRange(0, None, count),)
+
+
 class TestMembership:
     """R20: sticky and committed."""
 
@@ -58,7 +62,7 @@ class TestMembership:
         ],
     )
     def test_examples(self, current: Any, count: int, excluded: Any, expected: Any) -> None:
-        assert next_members(current, count, excluded) == expected
+        assert next_members(current, one_range(count), excluded) == expected
 
     @given(
         st.sets(st.integers(0, 9), max_size=6),
@@ -68,11 +72,29 @@ class TestMembership:
     def test_lifting_an_exclusion_removes_nobody(
         self, current: set[int], count: int, excluded: set[int]
     ) -> None:
-        members = next_members(current, count, excluded)
+        members = next_members(current, one_range(count), excluded)
         assert len(members) == count
         assert not set(members) & excluded
-        assert next_members(members, count, ()) == members
-        assert next_members(members, count, excluded) == members
+        assert next_members(members, one_range(count), ()) == members
+        assert next_members(members, one_range(count), excluded) == members
+
+    @pytest.mark.parametrize(
+        ("current", "counts", "excluded", "expected"),
+        [
+            ((), (3, 2), (), (0, 1, 2, 100, 101)),
+            ((0, 1, 2), (0, 3), (), (100, 101, 102)),
+            ((0, 1, 2, 100), (2, 1), (), (0, 1, 100)),
+            ((0, 1, 100, 101), (2, 2), (0, 101), (1, 2, 100, 102)),
+            ((0, 1, 200, 201), (2, 0), (), (0, 1)),
+            ((), (0, 2), tuple(range(100, 199)), (199,)),
+        ],
+        ids=["new", "moved", "smaller", "excluded", "without pool", "no id free"],
+    )
+    def test_pools_keep_to_their_own_ids(
+        self, current: Any, counts: Any, excluded: Any, expected: Any
+    ) -> None:
+        ranges = [IdRange(100 * at, 100 * at + 100, count) for at, count in enumerate(counts)]
+        assert next_members(current, ranges, excluded) == expected
 
     def test_member_list_is_committed_once(self, world: Any) -> None:
         assert world.ask(SetMembers(broker_ids=(2, 0, 1))) == Done()

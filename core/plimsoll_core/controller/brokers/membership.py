@@ -5,15 +5,18 @@ A broker is removed in steps, each committed before the next: it is marked as le
 (`broker_removal`), its replicas are moved away, it is no member any more, it stops, it is
 unregistered (`broker_removal`). No step is taken that would leave a replica without its broker.
 
-A member is removed only if its id is excluded, or, if fewer members are wanted, as the one with the
-highest id. To lift an exclusion removes no member, so that undoing an edit moves no data. Source:
-the protocol's rules for removing brokers.
+A cluster has one or more pools of brokers, and each pool has a range of ids of its own. A member is
+removed only if its id is excluded or lies in no pool, or, if its pool wants fewer members, as the
+one with the highest id there. To lift an exclusion removes no member, so that undoing an edit moves
+no data. Source: the protocol's rules for removing brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import count as numbers
+from itertools import islice
 
 from plimsoll_core.cluster.records import (
     MembersChanged,
@@ -27,14 +30,32 @@ from plimsoll_core.messages.requests import Answer, Done, SetMembers
 from plimsoll_core.phrasing import brokers_text, sentence_start
 
 
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """The number of members wanted with ids from `first` on, below `stop`; None: without a
+    bound."""
+
+    first: int
+    stop: int | None
+    count: int
+
+    def __contains__(self, number: int) -> bool:
+        return self.first <= number and (self.stop is None or number < self.stop)
+
+
 def next_members(
-    current: Collection[BrokerId], count: int, excluded: Collection[int]
+    current: Collection[BrokerId], ranges: Iterable[IdRange], excluded: Collection[int]
 ) -> tuple[BrokerId, ...]:
-    """Return the ids of a cluster with `count` members: the present ones that are not excluded,
-    without the highest if they are too many, and the lowest free ids if they are too few."""
-    kept = sorted(set(current) - set(excluded))[:count]
-    free = (BrokerId(n) for n in numbers() if n not in excluded and n not in kept)
-    return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
+    """Return the ids of a cluster with as many members in each range as it counts: the present ones
+    that are not excluded, without the highest if they are too many, and the lowest free ids if they
+    are too few."""
+    wanted: list[BrokerId] = []
+    for one in ranges:
+        kept = sorted(b for b in set(current) - set(excluded) if b in one)[: one.count]
+        ids = numbers(one.first) if one.stop is None else range(one.first, one.stop)
+        free = (BrokerId(n) for n in ids if n not in excluded and n not in kept)
+        wanted += [*kept, *islice(free, one.count - len(kept))]
+    return tuple(sorted(wanted))
 
 
 def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:

@@ -17,6 +17,7 @@ from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import POD_MONITORS, kind_of
+from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.poddisruptionbudget import pod_disruption_budget
@@ -54,6 +55,14 @@ def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Man
         pod_disruption_budget(context),
         network_policy(context, listeners),
     ]
+
+
+def config_maps(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
+    """Return the manifests of the ConfigMaps that these brokers need: one for each pool with
+    configs of its own. Without brokers, return the cluster's own."""
+    own = [context.of_broker(broker_id) for broker_id in sorted(broker_ids)] or [context]
+    found = {made["metadata"]["name"]: made for made in map(config_map, own)}
+    return list(found.values())
 
 
 def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:

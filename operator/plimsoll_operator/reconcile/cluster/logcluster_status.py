@@ -39,7 +39,7 @@ from plimsoll_operator.status.cluster_conditions import (
     metadata_log_status,
     told_by,
 )
-from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
+from plimsoll_operator.status.cluster_counts import cluster_status, groups_status, pools_status
 from plimsoll_operator.status.status_writer import StatusDraft
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
@@ -56,6 +56,8 @@ class ClusterMemory:
     observed: int | None = None
     # Size of the smallest volume.
     volume_size: str | None = None
+    # Size of the smallest volume of each pool that has volumes.
+    pool_sizes: dict[str, str] = field(default_factory=dict)
     # Unclean elections of the last day.
     unclean: UncleanRecovery = field(default_factory=UncleanRecovery)
 
@@ -81,6 +83,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         else _versions_before(term, key) or versions(term),
         certificates=certificates_status(term) or _certificates_before(term, key),
         volume_size=cluster_memory(term).volume_size,
+        pools=pools_status(image, found, cluster_memory(term).pool_sizes),
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
     )

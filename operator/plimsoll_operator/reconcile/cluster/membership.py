@@ -83,7 +83,7 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
     be of an earlier edit.
     """
     image = term.image
-    wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
+    wanted = next_members(image.members, cluster.id_ranges, cluster.excluded_ids)
     if set(wanted) == set(image.members) - set(image.leaving):
         return None
     edit = settling_of(term).edit
@@ -112,7 +112,7 @@ async def settle(term: Term, result: PassResult, cluster: LogCluster) -> list[Bl
     """Commit the next step towards the members that the spec asks for. Members are committed before
     anything is created for them. Return the rows of `status.blocked` that say what a step waits
     for, [] if none waits."""
-    wanted = next_members(term.image.members, cluster.count, cluster.excluded_ids)
+    wanted = next_members(term.image.members, cluster.id_ranges, cluster.excluded_ids)
     if not term.image.members:
         await _set_members(term, wanted)
         return []

@@ -18,17 +18,15 @@ from plimsoll_core.cluster.records import (
     MetadataVersionFinalized,
     RestartEnded,
 )
-from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.moves import LimitMovement
 from plimsoll_core.messages.requests import Refused
-from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.broker_configs import spec_refusal
 from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.tenancy import is_tenant
 from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
-from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     access,
     authorities,
@@ -43,6 +41,7 @@ from plimsoll_operator.reconcile.cluster.children import (
     apply_child,
     broker_sets,
     children,
+    config_maps,
     create_child,
     reconcile_pod_monitor,
 )
@@ -101,11 +100,12 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         await listeners.reconcile(term, result, cluster, context)
         for manifest in children(context, term.image.listeners):
             await apply_child(term, result, manifest)
-        await create_child(term, result, config_map(context))
+        for manifest in config_maps(context, term.image.members):
+            await create_child(term, result, manifest)
         for manifest in broker_sets(context, term.image.members):
             await create_child(term, result, manifest)
         await membership.follow(term, result, context, rows)
-        await volume_growth.reconcile(term, result, cluster)
+        await volume_growth.reconcile(term, result, context)
         await lasting_imbalance.reconcile(term, result, cluster, context)
         await reconcile_pod_monitor(term, result, context)
     except Unavailable as error:
@@ -135,10 +135,10 @@ def _say_unread(term: Term, result: PassResult) -> None:
 
 
 def _check_configs(term: Term, result: PassResult, cluster: LogCluster) -> bool:
-    """Return True if the brokers' configs are valid. Otherwise set a stall cause and return False;
-    the caller then changes nothing."""
-    found = broker_configs_of(cluster)
-    if isinstance(found, Refusal):
+    """Return True if brokers can run with the spec's configs, pools and pod templates. Otherwise
+    set a stall cause and return False; the caller then changes nothing."""
+    found = spec_refusal(cluster)
+    if found is not None:
         why = Cause(reason=found.reason.name, message=found.message, serves=False)
         result.stall(StallSource.CONFIG, why)
         return False

@@ -1,5 +1,6 @@
-"""Labels the brokers' volumes with the cluster's id, grows them when `storage.size` grows, and
-reports claims that were deleted by hand. Never shrinks, recreates or deletes a volume.
+"""Gives the brokers' volumes the cluster's id and the spec's labels and annotations, grows them when
+`storage.size` grows, and reports claims that were deleted by hand. Never shrinks, recreates or
+deletes a volume.
 
 A claim that cannot grow stalls the LogCluster, since waiting does not change a StorageClass. The
 user may set the size back to that of the volumes, which the status shows. A claim that was deleted
@@ -9,17 +10,18 @@ by hand disappears when its broker's pod ends, and is reported before that.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.manifests.statefulset import claim_metadata
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
@@ -32,19 +34,28 @@ DELETED = "VolumeDeleted"
 GROW: Final = "GrowVolume"
 
 
-async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Grow the claims that are smaller than the spec's size. Report those that cannot grow or were
-    deleted."""
+async def reconcile(term: Term, result: PassResult, context: Context) -> None:
+    """Grow the claims that are smaller than the spec's size, and complete their metadata. Report
+    those that cannot grow or were deleted."""
+    cluster = context.cluster
     namespace, name = cluster.key
     short = labels.short_id(term.cluster_id)
     selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}={short}"
     found = await term.kube.list(VOLUME_CLAIMS, namespace, label_selector=selector)
     claims = [c for c in found.items if _broker(c) in term.image.members]
     claims += await _label(term, cluster, claims)
-    refused = [(claim, why) for claim in claims if (why := await _grow(term, cluster, claim))]
-    sizes = [_asked(claim) for claim in claims]
-    cluster_memory(term).volume_size = min(sizes, key=amount, default=None)
-    _say_refused(term, result, cluster, refused)
+    for claim in claims:
+        await _mark(term, context, claim)
+    refused = [(claim, why) for claim in claims if (why := await _grow(term, context, claim))]
+    sizes = {_broker(claim): _asked(claim) for claim in claims}
+    memory = cluster_memory(term)
+    memory.volume_size = min(sizes.values(), key=amount, default=None)
+    memory.pool_sizes = {
+        pool.name: min(own, key=amount)
+        for pool in cluster.spec.pools or ()
+        if (own := [size for broker_id, size in sizes.items() if broker_id in pool.ids])
+    }
+    _say_refused(term, result, context, refused)
     _say_deleted(term, result, [c for c in claims if c["metadata"].get("deletionTimestamp")])
 
 
@@ -56,7 +67,7 @@ async def _label(term: Term, cluster: LogCluster, claims: list[Object]) -> list[
         meta = claim["metadata"]
         is_labelled = meta["labels"].get(labels.LOG_CLUSTER_ID) == str(term.cluster_id)
         if not is_labelled and not meta.get("deletionTimestamp"):
-            await _add_labels(term, claim, {labels.LOG_CLUSTER_ID: str(term.cluster_id)})
+            await _merge(term, claim, {"labels": {labels.LOG_CLUSTER_ID: str(term.cluster_id)}})
     known = {_broker(claim) for claim in claims}
     added = []
     for broker_id in term.image.members:
@@ -67,7 +78,7 @@ async def _label(term: Term, cluster: LogCluster, claims: list[Object]) -> list[
             continue
         own = labels.labels(cluster.key[1], term.cluster_id, "broker")
         ids = {labels.BROKER_ID: str(broker_id), labels.LOG_CLUSTER_ID: str(term.cluster_id)}
-        if labelled := await _add_labels(term, found, own | ids):
+        if labelled := await _merge(term, found, {"labels": own | ids}):
             added.append(labelled)
     return added
 
@@ -79,10 +90,25 @@ async def _read(term: Term, name: str) -> Object | None:
         return None
 
 
-async def _add_labels(term: Term, claim: Object, added: dict[str, str]) -> Object | None:
-    """Add labels to a claim and return it. Return None if it is gone or the API server refuses: a
-    later pass repeats this, and nothing waits for it."""
-    name, patch = claim["metadata"]["name"], {"metadata": {"labels": added}}
+async def _mark(term: Term, context: Context, claim: Object) -> None:
+    """Set the labels and annotations of the spec that the volume claim lacks. Others stay: tools
+    add some."""
+    meta, broker_id = claim["metadata"], _broker(claim)
+    wanted = claim_metadata(context, broker_id)
+    patch = {
+        field: values
+        for field, values in wanted.items()
+        if not values.items() <= (meta.get(field) or {}).items()
+    }
+    is_kept = not meta.get("deletionTimestamp")
+    if patch and is_kept and not context.cluster.is_without_pool(broker_id):
+        await _merge(term, claim, patch)
+
+
+async def _merge(term: Term, claim: Object, added: dict[str, Any]) -> Object | None:
+    """Add labels and annotations to a claim and return it. Return None if it is gone or the API
+    server refuses: a later pass repeats this, and nothing waits for it."""
+    name, patch = claim["metadata"]["name"], {"metadata": added}
     try:
         return await term.kube.merge(VOLUME_CLAIMS, term.key[0], name, patch)
     except (NotFound, Rejected) as error:
@@ -90,26 +116,31 @@ async def _add_labels(term: Term, claim: Object, added: dict[str, str]) -> Objec
         return None
 
 
-async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
-    """Grow the volume claim to the spec's size if it is smaller. Return "", or the reason why the
-    API server refuses."""
-    wanted = cluster.spec.storage.size
+def _wanted(context: Context, claim: Object) -> str:
+    return context.of_broker(_broker(claim)).cluster.spec.storage.size
+
+
+async def _grow(term: Term, context: Context, claim: Object) -> str:
+    """Grow the volume claim to the size of its pool, or of the cluster, if it is smaller. Return
+    "", or the reason why the API server refuses."""
+    wanted = _wanted(context, claim)
+    if context.cluster.is_without_pool(_broker(claim)):
+        return ""
     if amount(_asked(claim)) >= amount(wanted):
         return ""
     patch = {"spec": {"resources": {"requests": {"storage": wanted}}}}
     volume = claim["metadata"]["name"]
     try:
-        await term.kube.merge(VOLUME_CLAIMS, cluster.key[0], volume, patch)
+        await term.kube.merge(VOLUME_CLAIMS, context.namespace, volume, patch)
     except Rejected as error:
         return error.reply
-    logger.info("growing PersistentVolumeClaim %s to spec.storage.size, %s", volume, wanted)
+    logger.info("growing PersistentVolumeClaim %s to storage.size, %s", volume, wanted)
     return ""
 
 
 def _say_refused(
-    term: Term, result: PassResult, cluster: LogCluster, refused: list[tuple[Object, str]]
+    term: Term, result: PassResult, context: Context, refused: list[tuple[Object, str]]
 ) -> None:
-    wanted = cluster.spec.storage.size
     rows = [
         BlockedAction(
             action=GROW,
@@ -128,7 +159,7 @@ def _say_refused(
     claim, why = refused[0]
     stated = claim["spec"].get("storageClassName")
     text = (
-        f"storage.size asks for {wanted}, but {len(refused)} volumes cannot grow "
+        f"storage.size asks for {_wanted(context, claim)}, but {len(refused)} volumes cannot grow "
         f"({claim['metadata']['name']} stays at {_asked(claim)}): {why}. Set storage.size back "
         f"to {_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand "
         "volumes."

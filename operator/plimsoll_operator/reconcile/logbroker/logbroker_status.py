@@ -150,10 +150,17 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
     return BrokerSeen(
         view=memory.views[broker_id],
         fenced=memory.fenced.get(broker_id),
+        pool=_pool(term, broker_id),
         node=rolls.nodes.get(broker_id),
         trouble=rolls.troubles.get(broker_id, ""),
         held_back=_held_back(term.controller, broker_id),
     )
+
+
+def _pool(term: Term, broker_id: BrokerId) -> str | None:
+    """Return the name of the broker's pool, None without pools."""
+    pool = None if term.cluster is None else term.cluster.pool_of(broker_id)
+    return None if pool is None else pool.name
 
 
 def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:

@@ -15,12 +15,11 @@ from contextlib import suppress
 from typing import Final
 
 from plimsoll_core.cluster.model import Grant
-from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer, WithdrawRestart
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api import labels
-from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.broker_configs import spec_refusal
 from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
@@ -69,7 +68,7 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     cluster, context = term.cluster, manifest_context(term)
     if cluster is None or context is None:
         return
-    if isinstance(broker_configs_of(cluster), Refusal):
+    if spec_refusal(cluster) is not None:
         return
     try:
         pass_ = RestartReconciler(term, result, context)
@@ -96,7 +95,6 @@ class RestartReconciler:
         self.term = term
         self.result = result
         self.context = context
-        self.wanted = revision(context)
         self.waits: list[BlockedAction] = []
         self.stuck: list[BlockedAction] = []
         self.now_ms = 0
@@ -106,9 +104,10 @@ class RestartReconciler:
         seen = await self._look()
         image = self.term.image
         for at, one in enumerate(seen):
-            seen[at] = one = await stateful_set_repair.restore(
-                self.term, self.result, self.context, one
-            )
+            if not self.context.cluster.is_without_pool(one.broker_id):
+                seen[at] = one = await stateful_set_repair.restore(
+                    self.term, self.result, self.context, one
+                )
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
                 waits = await replace_pod(self.term, one.broker_id, one.pod)
                 self.stuck += [] if waits is None else [waits]
@@ -156,6 +155,13 @@ class RestartReconciler:
         else:
             nodes.pop(broker_id, None)
 
+    def _wanted(self, one: PodState) -> str:
+        """Return the revision that the broker should run: its pool's. A broker whose pool was taken
+        off the list has no other template than its StatefulSet's."""
+        if self.context.cluster.is_without_pool(one.broker_id):
+            return one.template_revision
+        return revision(self.context.of_broker(one.broker_id))
+
     def _active(self, broker_id: BrokerId) -> bool:
         broker = self.term.image.brokers.get(broker_id)
         return broker is not None and broker.active
@@ -166,16 +172,17 @@ class RestartReconciler:
             return False
         if one.pod is None or one.terminating:
             return False
-        return one.pod_revision != self.wanted
+        return one.pod_revision != self._wanted(one)
 
     # --- with a grant ---------------------------------------------------------------------------
 
     async def _begin(self, one: PodState) -> None:
-        if await self._ask(one.broker_id, one.pod_uid):
+        if await self._ask(one, one.pod_uid):
             await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
-    async def _ask(self, broker_id: BrokerId, pod_uid: str | None) -> bool:
-        request = RequestRestart(broker_id=broker_id, pod_uid=pod_uid, revision=self.wanted)
+    async def _ask(self, one: PodState, pod_uid: str | None) -> bool:
+        broker_id, revision_ = one.broker_id, self._wanted(one)
+        request = RequestRestart(broker_id=broker_id, pod_uid=pod_uid, revision=revision_)
         answer = await self.term.ask(request)
         if isinstance(answer, Refused):
             raise Retry(answer.message)
@@ -204,7 +211,7 @@ class RestartReconciler:
         replaced = one.pod_uid not in (None, grant.pod_uid) and not one.terminating
         runs = one.pod_revision if replaced else grant.revision
         pod_uid = one.pod_uid if replaced else grant.pod_uid
-        if runs != self.wanted and not await self._ask(one.broker_id, pod_uid):
+        if runs != self._wanted(one) and not await self._ask(one, pod_uid):
             return
         await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
@@ -212,16 +219,18 @@ class RestartReconciler:
         """Return True if the granted restart is not needed: the pod runs the wanted revision, and
         no operator can have begun to restart it. Once a restart has begun, its grant is needed: the
         pod's deletion may still arrive."""
-        if one.pod_uid != grant.pod_uid or one.pod_revision != self.wanted or one.terminating:
+        wanted = self._wanted(one)
+        if one.pod_uid != grant.pod_uid or one.pod_revision != wanted or one.terminating:
             return False
-        begun = stateful_set_repair.has_begun(self.term, one, self.wanted)
-        return not begun and grant.revision != self.wanted
+        begun = stateful_set_repair.has_begun(self.term, one, wanted)
+        return not begun and grant.revision != wanted
 
     async def _carry_out(self, one: PodState, grant: Grant | None) -> None:
-        if grant is None or grant.revision != self.wanted:
+        wanted = self._wanted(one)
+        if grant is None or grant.revision != wanted:
             return
         namespace = self.term.key[0]
-        if one.template_revision != self.wanted:
+        if one.template_revision != wanted:
             template = stateful_set(self.context, one.broker_id)["spec"]["template"]
             # Under the resourceVersion that was read, so that a later write is kept.
             await self.term.kube.replace(
@@ -283,7 +292,7 @@ class RestartReconciler:
         term, rolls = self.term, rolls_of(self.term)
         self.result.block(RESTART, _worst_first(self.waits))
         self.result.block(REPLACE, self.stuck)
-        new = [one.broker_id for one in seen if one.pod_revision == self.wanted]
+        new = [one.broker_id for one in seen if one.pod_revision == self._wanted(one)]
         old = [o.broker_id for o in seen if o.pod is not None and o.broker_id not in new]
         if not old and not term.image.grants:
             rolls.rolling = None
@@ -295,16 +304,23 @@ class RestartReconciler:
             if one.broker_id in grants
         }
         rolls.rolling = Rolling(
-            revision=self.wanted,
+            revisions=self._rolled_to(seen, old),
             current=sum(broker_id not in grants for broker_id in new),
             total=len(seen),
             away=tuple(sorted(away.items())),
         )
 
+    def _rolled_to(self, seen: list[PodState], old: list[BrokerId]) -> tuple[str, ...]:
+        """Return the revisions into which brokers are being restarted: one for each pool that
+        rolls."""
+        rolling = {*old, *self.term.image.grants}
+        return tuple(sorted({self._wanted(one) for one in seen if one.broker_id in rolling}))
+
     async def _sweep(self, seen: list[PodState]) -> None:
         """Delete the brokers' ConfigMaps that no StatefulSet or pod refers to any more."""
         namespace, name = self.term.key
-        used = {config_map_name(self.context)}
+        own = [self.context.of_broker(one.broker_id) for one in seen]
+        used = {config_map_name(context) for context in (self.context, *own)}
         used |= {n for one in seen for n in _configs(one.owner["spec"]["template"])}
         used |= {n for one in seen if one.pod is not None for n in _configs(one.pod)}
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"

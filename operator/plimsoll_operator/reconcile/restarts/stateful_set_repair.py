@@ -39,7 +39,7 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
     """Restore the broker's StatefulSet if it differs from its manifest. Return the broker's state
     with the StatefulSet as it is then."""
     meta = one.owner["metadata"]
-    wanted = revision(context)
+    wanted = revision(context.of_broker(one.broker_id))
     now = (meta["generation"], wanted)
     known = compared_sets(term).get(meta["uid"])
     if known is not None and known.now == now:

@@ -17,11 +17,11 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """A rolling restart in progress, into `revision` of the pods' template. `current` of `total`
-    brokers are back with that revision. `away` are the brokers being restarted: (broker id, why its
-    pod does not start, "" if unknown)."""
+    """A rolling restart in progress, into `revisions` of the pods' templates, one for each pool
+    that rolls. `current` of `total` brokers run the wanted revision. `away` are the brokers being
+    restarted: (broker id, why its pod does not start, "" if unknown)."""
 
-    revision: str
+    revisions: tuple[str, ...]
     current: int
     total: int
     away: tuple[tuple[int, str], ...]
@@ -44,7 +44,9 @@ def rolls_of(term: Term) -> BrokerRolls:
 
 
 def rolls_condition(rolling: Rolling) -> Condition:
-    text = f"{rolling.current} of {rolling.total} brokers run revision {rolling.revision}."
+    one = len(rolling.revisions) == 1
+    wanted = f"revision {rolling.revisions[0]}" if one else "the revision of their pool"
+    text = f"{rolling.current} of {rolling.total} brokers run {wanted}."
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
     return condition("Reconciling", True, "RollingBrokers", text)

@@ -1,0 +1,167 @@
+"""Pools of brokers (`LogCluster.spec.pools`): each has its own kind of hardware and its own ids.
+
+A broker's pool follows from its id alone, so it needs no record, and a pool keeps its brokers when
+it is renamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+from msgspec import Meta
+
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_operator.api.meta import (
+    Api,
+    Config,
+    Name,
+    Quantity,
+    ResourceRequirements,
+    Short,
+    described,
+)
+from plimsoll_operator.api.pod_template import PodTemplate
+
+IDS_OF_A_POOL = 100
+BROKERS_MAX = 100
+
+
+class PoolStorage(Api, frozen=True, kw_only=True):
+    """The volumes of the pool's brokers."""
+
+    size: Annotated[Quantity, described("Size of each volume; can grow, but not shrink.")]
+    storage_class_name: Annotated[
+        Short | None, described("Immutable; unset: spec.storage.storageClassName.")
+    ] = None
+
+
+class Pool(Api, frozen=True, kw_only=True):
+    """Brokers with the same hardware, with 100 ids of their own. A field that a pool leaves unset
+    has the value of the whole cluster, from `spec.brokers` or `spec.storage`."""
+
+    name: Name
+    first_id: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=999_900,
+            multiple_of=IDS_OF_A_POOL,
+            description=(
+                "The lowest id of the pool's brokers, a multiple of 100; ids go up to firstId + "
+                "99. Immutable. Brokers of a cluster without pools have ids from 0 on, so the pool "
+                "with firstId 0 takes them over."
+            ),
+        ),
+    ]
+    brokers: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=BROKERS_MAX,
+            description=(
+                "The desired number of brokers. Fewer, or 0: the brokers with the highest ids are "
+                "drained first. A pool that is taken off the list is drained, too."
+            ),
+        ),
+    ]
+    storage: PoolStorage | None = None
+    resources: ResourceRequirements | None = None
+    config: Annotated[
+        Config | None,
+        described(
+            "Broker configs of this pool, which replace those of spec.config: limits of "
+            "connections, memory, threads and the cleaner."
+        ),
+    ] = None
+    template: Annotated[
+        PodTemplate | None, described("Replaces spec.brokers.template as a whole.")
+    ] = None
+
+    @property
+    def ids(self) -> range:
+        return range(self.first_id, self.first_id + IDS_OF_A_POOL)
+
+
+Pools = Annotated[
+    tuple[Pool, ...],
+    Meta(
+        min_length=1,
+        max_length=16,
+        description=(
+            "Pools of brokers with different hardware, instead of brokers.count. Unset: all "
+            "brokers are alike. A broker whose id lies in no pool is drained and removed."
+        ),
+        extra_json_schema={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+    ),
+]
+
+POOLS_RULES = (
+    (
+        "!has(self.pools) || !has(self.brokers) || !has(self.brokers.count)",
+        "brokers.count is not allowed with pools: each pool states its number of brokers.",
+    ),
+    (
+        "!has(self.pools) || self.pools.all(p, self.pools.exists_one(q, q.firstId == p.firstId))",
+        "Each pool has its own firstId.",
+    ),
+    (
+        "!has(self.pools) || self.pools.exists(p, p.brokers > 0)",
+        "At least one pool has brokers. Delete the LogCluster to stop it.",
+    ),
+    (
+        f"!has(self.pools) || self.pools.map(p, p.brokers).sum() <= {BROKERS_MAX}",
+        f"The pools have at most {BROKERS_MAX} brokers together.",
+    ),
+    (
+        "!has(self.pools) || !has(oldSelf.pools) || self.pools.all(p, oldSelf.pools.all(o, "
+        "o.name != p.name || o.firstId == p.firstId))",
+        "pools[].firstId is immutable: it says which brokers are the pool's. Add another pool.",
+    ),
+    (
+        "!has(self.pools) || !has(oldSelf.pools) || self.pools.all(p, oldSelf.pools.all(o, "
+        "o.firstId != p.firstId || p.?storage.storageClassName == o.?storage.storageClassName))",
+        "pools[].storage.storageClassName is immutable: add a pool with the new class, and set "
+        "brokers of this one to 0.",
+    ),
+)
+"""Rules of the CRD about `spec.pools`."""
+
+POOL_SIZE_RULE = (
+    "!has(self.spec.pools) || !has(oldSelf.spec.pools) || self.spec.pools.all(p, "
+    "!has(p.storage) || oldSelf.spec.pools.all(o, o.firstId != p.firstId || !has(o.storage) || "
+    "quantity(p.storage.size).compareTo(quantity(o.storage.size)) >= 0 || "
+    "oldSelf.?status.pools.orValue([]).exists(s, s.name == o.name && has(s.volumeSize) && "
+    "quantity(p.storage.size).compareTo(quantity(s.volumeSize)) >= 0)))",
+    "pools[].storage.size cannot shrink. It may return to the size of the pool's smallest volume: "
+    "status.pools[].volumeSize.",
+)
+"""Rule of the CRD about the whole object: the sizes of pools' volumes."""
+
+
+def refusal_of(pools: tuple[Pool, ...]) -> Refusal | None:
+    """Return a refusal if the pools break a rule of `POOLS_RULES` that an API server without CEL
+    does not check: shared names or ids, no broker, too many."""
+    for field, values in (
+        ("name", [pool.name for pool in pools]),
+        ("firstId", [str(pool.first_id) for pool in pools]),
+    ):
+        value, times = Counter(values).most_common(1)[0]
+        if times > 1:
+            return _refused(f"spec.pools has {times} pools with {field} {value}: each has its own.")
+    total = sum(pool.brokers for pool in pools)
+    if not total:
+        return _refused(
+            "spec.pools has no broker: a cluster needs at least one. Delete the LogCluster to stop "
+            "it."
+        )
+    if total > BROKERS_MAX:
+        return _refused(f"spec.pools has {total} brokers; the maximum is {BROKERS_MAX}.")
+    return None
+
+
+def _refused(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidConfig, message=message)
