@@ -7,6 +7,7 @@ from plimsoll_operator.api.load import from_yaml
 from plimsoll_operator.local.documents import (
     Documents,
     gather,
+    ignored,
     local_cluster,
     manifest,
     stranger,
@@ -98,3 +99,21 @@ def test_racks_and_versions_mean_nothing_on_one_machine() -> None:
         "racks": {"policy": "Ignored"},
         "certificates": {"internal": {"mode": "Off"}},
     }
+
+
+POOLS = "spec: {storage: {size: 1Gi}, pools: [{name: a, firstId: 0, brokers: 1}]}\n"
+
+
+def test_number_of_brokers_is_refused_beside_pools() -> None:
+    pooled = HEAD.format(kind="LogCluster", name="main") + POOLS
+    assert gathered(pooled).cluster.count == 1
+    refused = gather(list(from_yaml(pooled)), 3)
+    assert isinstance(refused, Refusal)
+    assert "leave out --brokers" in refused.message
+
+
+def test_ignored_pod_templates_are_named() -> None:
+    pooled = HEAD.format(kind="LogCluster", name="main") + POOLS
+    assert ignored(gathered(pooled).cluster) == ""
+    stated = pooled.replace("brokers: 1", "brokers: 1, template: {metadata: {labels: {a: b}}}")
+    assert ignored(gathered(stated).cluster).startswith("The pod templates of pools[a] are ignored")

@@ -31,7 +31,7 @@ from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.statefulset import revision
 from plimsoll_operator.manifests.verification import SparkDriver
 from plimsoll_operator.manifests.verification import children as driver_children
-from plimsoll_operator.reconcile.cluster.children import broker_sets, children
+from plimsoll_operator.reconcile.cluster.children import broker_sets, children, config_maps
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -90,6 +90,39 @@ CONFIGURED = {
     "onControllerLoss": "StopServing",
 }
 
+POOLED = {
+    "brokers": {"serviceMetadata": {"labels": {"team": "a"}, "annotations": {"scrape": "yes"}}},
+    "pools": [
+        {"name": "old", "firstId": 0, "brokers": 1},
+        {
+            "name": "new",
+            "firstId": 100,
+            "brokers": 1,
+            "storage": {"size": "2Gi", "storageClassName": "fast"},
+            "config": {"num.replica.fetchers": 4},
+            "template": {
+                "volumeClaimMetadata": {"labels": {"tier": "ssd"}, "annotations": {"backup": "no"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 120,
+                    "runtimeClassName": "gvisor",
+                    "env": [{"name": "TZ", "value": "UTC"}],
+                    "volumes": [{"name": "extra", "emptyDir": {}}],
+                    "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+                    "containers": [
+                        {"name": "shipper", "image": "shipper:1"},
+                        {
+                            "name": "own",
+                            "image": "own:1",
+                            "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}},
+                        },
+                    ],
+                    "initContainers": [{"name": "wait", "image": "wait:1"}],
+                },
+            },
+        },
+    ],
+}
+
 CASES: dict[str, list[dict[str, Any]]] = {
     "cluster": [
         *children(a_context()),
@@ -99,6 +132,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "configured": [
         config_map(a_context(**CONFIGURED)),
         *broker_sets(a_context(**CONFIGURED), [BrokerId(7)]),
+    ],
+    "pooled": [
+        *children(a_context(**POOLED))[1:3],
+        *config_maps(a_context(**POOLED), [BrokerId(0), BrokerId(100)]),
+        *broker_sets(a_context(**POOLED), [BrokerId(0), BrokerId(100)]),
     ],
     "verification": driver_children(a_driver()),
     "executors": driver_children(
@@ -149,8 +187,18 @@ def test_drivers_follow_the_chart() -> None:
     assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod["securityContext"])
 
 
+def test_sidecar_is_restricted_unless_it_says_otherwise() -> None:
+    *_, manifest = CASES["pooled"]
+    pod = manifest["spec"]["template"]["spec"]
+    (_, shipper, own), (first,) = pod["containers"], pod["initContainers"]
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert shipper["securityContext"] == first["securityContext"] == restricted
+    assert own["securityContext"] == restricted | {"capabilities": {"add": ["NET_ADMIN"]}}
+    assert "env" not in shipper, "only the broker is told its revision"
+
+
 def pods() -> list[dict[str, Any]]:
-    found = [m for case in CASES.values() for m in case]
+    found = [m for name, case in CASES.items() if name != "pooled" for m in case]
     return [m["spec"]["template"]["spec"] for m in found if "template" in m.get("spec", {})]
 
 

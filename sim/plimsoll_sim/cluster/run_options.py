@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from plimsoll_operator.api.pools import IDS_OF_A_POOL
 from plimsoll_sim.engine.draws import QUICK_US, LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
 
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
-         "slices_end", "refused_max", "hoarders")  # fmt: skip
+         "slices_end", "refused_max", "hoarders", "pooled")  # fmt: skip
 """Names of options that are printed with a run although seeds do not depend on them."""
 
 
@@ -38,8 +39,10 @@ class RunOptions:
     administrator's rules. `certified`: True if some of these log in by certificates.
     `clients_authority_ms`: lifetime of the authority of their certificates, None: years.
     `send_buffers`: buffers of every connection, None: unlimited. `refused_max`: number of refused
-    partitions and producers that a connection remembers. `slices_end`: share of readings of the
-    clock at which a slice of long work in an event loop ends; with 0 long work is never divided."""
+    partitions and producers that a connection remembers. `pooled`: number of the brokers that are
+    in a second pool, with ids from 100 on; 0: the cluster has no pools. `slices_end`: share of
+    readings of the clock at which a slice of long work in an event loop ends; with 0 long work is
+    never divided."""
 
     profile: str = ""
     brokers: int
@@ -86,6 +89,7 @@ class RunOptions:
     # Drawn behind all others, by dice of its own.
     slices_end: float = field(default=0.0, repr=False)
     refused_max: int | None = field(default=None, repr=False)
+    pooled: int = field(default=0, repr=False)
     # Not drawn: seeds depend on the text of all other options.
     inside: bool = field(default=False, repr=False)
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)
@@ -121,8 +125,11 @@ class RunOptions:
         return max(self.replication_factor, internal)
 
     @property
-    def broker_ids(self) -> range:
-        return range(self.first_broker, self.first_broker + self.brokers)
+    def broker_ids(self) -> tuple[int, ...]:
+        """Return all ids that brokers may have, in order."""
+        alone = self.first_broker + self.brokers - self.pooled
+        second = range(IDS_OF_A_POOL, IDS_OF_A_POOL + self.pooled)
+        return (*range(self.first_broker, alone), *second)
 
 
 HEALED_US_MAX = 1_000_000_000

@@ -30,6 +30,7 @@ from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.desired.objects import excluded_ids, pools_of
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
 from plimsoll_sim.hosts.certified_users import PARTNERS
 from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, SECURED_PORT
@@ -99,12 +100,15 @@ def offsets_kept(options: RunOptions) -> OffsetsKept:
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
     """Return the LogCluster's spec. Further configs belong to single machines (`BrokerHost`)."""
-    below = tuple(range(options.first_broker))
+    ids = options.broker_ids
+    unwanted = excluded_ids(ids, ids)
+    count = None if options.pooled else options.brokers
     pinned = options.metadata_version
     return LogClusterSpec(
         cluster_id=str(cluster_id),
         metadata_version=None if pinned is None else RELEASES[pinned],
-        brokers=Brokers(count=options.brokers, excluded_ids=below or None),
+        brokers=Brokers(count=count, excluded_ids=unwanted or None),
+        pools=pools_of(ids) if options.pooled else None,
         storage=Storage(size="1Gi", retention=Retention(when_scaled=options.volumes_when_scaled)),
         topics=Topics(deletion=TopicDeletion(grace_seconds=0, max_per_hour=1_000)),
         movement=Movement(auto_rebalance=options.auto_rebalance),

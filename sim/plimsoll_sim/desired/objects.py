@@ -7,9 +7,11 @@ is read here is the wanted state. Called by the world, faults, scenarios and the
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Topic as CommittedTopic
 from plimsoll_core.controller.brokers.membership import next_members
@@ -18,6 +20,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec
+from plimsoll_operator.api.pools import IDS_OF_A_POOL, Pool, PoolStorage
 from plimsoll_operator.api.reassignment import Reassignment, ReassignmentSpec
 from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
 from plimsoll_operator.api.topic import Topic, TopicSpec
@@ -174,11 +177,15 @@ class AppliedObjects:
         found: LogCluster = self.get(LOG_CLUSTERS, self.name)
         return found
 
-    def set_members(self, wanted: tuple[BrokerId, ...], numbers: range) -> None:
-        """Set the wanted members. `numbers`: all ids that brokers may have; ids that are not wanted
-        are excluded in the spec."""
-        others = tuple(n for n in range(numbers.stop) if n not in wanted)
-        brokers = Brokers(count=len(wanted), excluded_ids=others or None)
+    def set_members(self, wanted: tuple[BrokerId, ...], ids: Sequence[int]) -> None:
+        """Set the wanted members. `ids`: all ids that brokers may have; ids that are not wanted are
+        excluded in the spec. A pool without wanted members is taken off the list."""
+        others = excluded_ids(wanted, ids) or None
+        if self.cluster.spec.pools:
+            brokers, pools = Brokers(excluded_ids=others), pools_of(wanted)
+            self.edit(LOG_CLUSTERS, self.name, brokers=brokers, pools=pools)
+            return
+        brokers = Brokers(count=len(wanted), excluded_ids=others)
         self.edit(LOG_CLUSTERS, self.name, brokers=brokers)
 
     @property
@@ -232,6 +239,33 @@ def _plain(spec: Spec) -> Object:
     """Return the spec as JSON, as a client sends it."""
     found: Object = msgspec.json.decode(msgspec.json.encode(spec))
     return found
+
+
+POOLS = (
+    Pool(name="old", first_id=0, brokers=0),
+    Pool(
+        name="new",
+        first_id=IDS_OF_A_POOL,
+        brokers=0,
+        storage=PoolStorage(size="2Gi"),
+        config={"num.replica.fetchers": 2},
+    ),
+)
+"""The pools of a cluster with pools. Their brokers run different revisions."""
+
+
+def pools_of(wanted: Sequence[int]) -> tuple[Pool, ...]:
+    """Return the pools that have wanted members, each with the number of them."""
+    counts = ((pool, sum(b in pool.ids for b in wanted)) for pool in POOLS)
+    return tuple(replace(pool, brokers=count) for pool, count in counts if count)
+
+
+def excluded_ids(wanted: Sequence[int], ids: Sequence[int]) -> tuple[int, ...]:
+    """Return the ids of each pool, up to the highest in `ids`, that are not wanted: the brokers of
+    the pool then get the wanted ones."""
+    stops = {one // IDS_OF_A_POOL: one + 1 for one in sorted(ids)}
+    numbers = (range(at * IDS_OF_A_POOL, stop) for at, stop in sorted(stops.items()))
+    return tuple(n for each in numbers for n in each if n not in wanted)
 
 
 def tag_of(image: str) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef
+from plimsoll_operator.api.pools import IDS_OF_A_POOL
 from plimsoll_operator.api.reassignment import Move, ReassignmentSpec, Throttle
 from plimsoll_operator.api.rebalance import Limits, Mode, RebalanceSpec
 from plimsoll_operator.api.verification import Produce, VerificationSpec
@@ -44,6 +46,9 @@ CHILDREN = (
 TOUCHED = "sim/touched"
 OBJECTS_MAX = 2
 """Maximum number of Verifications at the same time."""
+WHOLE_POOL_SHARE = 0.3
+"""Share of removals, in a cluster with pools, that remove all brokers of a pool if the others have
+room."""
 
 
 def delete_pod(context: FaultContext, rng: random.Random) -> str | None:
@@ -126,9 +131,13 @@ def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
     if len(members) <= max(factors):
         return None
     going = rng.choice(members)
-    kept = tuple(b for b in members if b != going)
+    lost = [going]
+    if world.options.pooled and rng.random() < WHOLE_POOL_SHARE:
+        pool = [b for b in members if b // IDS_OF_A_POOL == going // IDS_OF_A_POOL]
+        lost = pool if len(members) - len(pool) >= max(factors) else lost
+    kept = tuple(b for b in members if b not in lost)
     objects.set_members(kept, world.options.broker_ids)
-    return f"broker {going} is not wanted any more"
+    return f"{brokers_text(lost)} {'is' if len(lost) == 1 else 'are'} not wanted any more"
 
 
 def add_broker(context: FaultContext, rng: random.Random) -> str | None:

@@ -42,6 +42,8 @@ LATE_PROPOSALS_SHARE = 0.08
 LATE_PROPOSALS_FAULT = ("deliver_proposal_two_terms_late", 3)
 FEW_SHARE = 0.3
 """Share of runs in which a connection remembers hardly any refused batch."""
+POOLS_SHARE = 0.25
+"""Share of runs with two pools of brokers, among those that remove brokers."""
 LOST_FILES_SHARE = 0.5
 """Share of runs with compacted topics, and without a requested profile, in which files are lost
 too."""
@@ -97,6 +99,14 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     dice = random.Random(f"refused {options}")
     if dice.random() < FEW_SHARE:
         options = replace(options, refused_max=dice.choice((1, 2)))
+    return _with_pools(options)
+
+
+def _with_pools(options: RunOptions) -> RunOptions:
+    """Put some of the brokers into a second pool, in some of the runs that remove brokers."""
+    dice = random.Random(f"pools {options}")
+    if "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
+        return replace(options, pooled=dice.randint(1, options.brokers))
     return options
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.ids import TopicPartition
+from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_operator.api.topic import PartitionAssignment, Placement, TopicUncleanRecovery
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
@@ -50,7 +50,8 @@ def cluster(stage: Stage, words: Words) -> None:
     that requires a login, and rights are enforced, but not for clients of the first listener;
     `logins=certificates`: a third listener requires client certificates. Their authority is valid
     for years, or for `clients_authority=36s`. `buffers=100/200`: a kernel accepts 100 bytes of a
-    connection until its peer has read them, and a broker pauses when 200 more are unsent."""
+    connection until its peer has read them, and a broker pauses when 200 more are unsent.
+    `pooled=2`: the last two of the brokers are in a second pool, with ids from 100 on."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -68,6 +69,7 @@ def cluster(stage: Stage, words: Words) -> None:
     options = replace(
         OPTIONS,
         brokers=words.number("brokers", 3),
+        pooled=words.number("pooled", 0),
         operators=words.number("operators", 1),
         lag_time_max_ms=microseconds(words.option("lag", "30s")) // 1_000,
         segment_bytes=words.number("segment", 1_000_000),
@@ -255,6 +257,15 @@ def remove(stage: Stage, words: Words) -> None:
     world.objects.set_members(kept, world.options.broker_ids)
 
 
+def want(stage: Stage, words: Words) -> None:
+    """want 1 2 100: set the members that the LogCluster's spec asks for; the others are emptied
+    and then removed. A pool without a member is taken off the spec."""
+    wanted = [BrokerId(stage.broker(name).id) for name in words.rest("a broker")]
+    words.end()
+    world = stage.world
+    world.objects.set_members(tuple(wanted), world.options.broker_ids)
+
+
 PARTITIONS_SHOWN: dict[str, Callable[[Stage, TopicPartition], list[str]]] = {
     "partition": rendering.partition,
     "changes": rendering.changes,
@@ -278,5 +289,6 @@ VERBS: dict[str, Verb] = {
     "expect": expect,
     "settle": settle,
     "show": look,
+    "want": want,
     "remove": remove,
 }
