@@ -84,6 +84,7 @@ USING = e2e(
     "tokens",
     "dead_replica",
     "executors",
+    "pools",
 )
 # Tests that kill or restart operators in turn, and tolerate it when another test does.
 KILLING = e2e("operations", "inside", "listeners")

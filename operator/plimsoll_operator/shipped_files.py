@@ -23,6 +23,7 @@ class ExampleName(StrEnum):
 
     LOGCLUSTER = "logcluster"
     LOGCLUSTER_OUTSIDE = "logcluster-outside"
+    LOGCLUSTER_POOLS = "logcluster-pools"
     LOGCLUSTER_SECURED = "logcluster-secured"
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"

@@ -21,7 +21,7 @@ from plimsoll_operator.api.drill import DRILL_RULES
 from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
-from plimsoll_operator.api.pools import POOL_SIZE_RULE, POOLS_RULES
+from plimsoll_operator.api.pools import POOLS_RULES
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
@@ -137,7 +137,6 @@ LOG_CLUSTER = Kind(
             "storage.size never shrinks: a volume can grow, but not give space back. It may return "
             "to the size of the smallest volume: status.volumeSize.",
         ),
-        POOL_SIZE_RULE,
         (
             "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
             "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "

@@ -300,7 +300,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(IdRange(p.ids.start, p.ids.stop, p.brokers) for p in self.spec.pools)
 
     def pool_of(self, broker_id: int) -> Pool | None:
-        """Return the pool whose ids include the broker's. Return None if the cluster has no pools,
+        """Return the pool that has the broker's id. Return None if the cluster has no pools,
         or the broker's pool is no longer one of them."""
         return next((pool for pool in self.spec.pools or () if broker_id in pool.ids), None)
 

@@ -30,7 +30,13 @@ BROKERS_MAX = 100
 class PoolStorage(Api, frozen=True, kw_only=True):
     """The volumes of the pool's brokers."""
 
-    size: Annotated[Quantity, described("Size of each volume; can grow, but not shrink.")]
+    size: Annotated[
+        Quantity,
+        described(
+            "Size of each volume. Volumes grow with it and never shrink: a smaller size is for "
+            "brokers that join later."
+        ),
+    ]
     storage_class_name: Annotated[
         Short | None, described("Immutable; unset: spec.storage.storageClassName.")
     ] = None
@@ -90,7 +96,7 @@ Pools = Annotated[
         max_length=16,
         description=(
             "Pools of brokers with different hardware, instead of brokers.count. Unset: all "
-            "brokers are alike. A broker whose id lies in no pool is drained and removed."
+            "brokers are alike. A broker with an id of no pool is drained and removed."
         ),
         extra_json_schema={
             "x-kubernetes-list-type": "map",
@@ -127,19 +133,15 @@ POOLS_RULES = (
         "pools[].storage.storageClassName is immutable: add a pool with the new class, and set "
         "brokers of this one to 0.",
     ),
+    (
+        "!has(self.pools) || has(oldSelf.pools) || self.pools.all(p, p.firstId != 0 || "
+        "!has(p.storage) || !has(p.storage.storageClassName) || "
+        "p.?storage.storageClassName == oldSelf.storage.?storageClassName)",
+        "The pool with firstId 0 takes over the present brokers, so it keeps their storage class. "
+        "Add a pool with another firstId for another class.",
+    ),
 )
 """Rules of the CRD about `spec.pools`."""
-
-POOL_SIZE_RULE = (
-    "!has(self.spec.pools) || !has(oldSelf.spec.pools) || self.spec.pools.all(p, "
-    "!has(p.storage) || oldSelf.spec.pools.all(o, o.firstId != p.firstId || !has(o.storage) || "
-    "quantity(p.storage.size).compareTo(quantity(o.storage.size)) >= 0 || "
-    "oldSelf.?status.pools.orValue([]).exists(s, s.name == o.name && has(s.volumeSize) && "
-    "quantity(p.storage.size).compareTo(quantity(s.volumeSize)) >= 0)))",
-    "pools[].storage.size cannot shrink. It may return to the size of the pool's smallest volume: "
-    "status.pools[].volumeSize.",
-)
-"""Rule of the CRD about the whole object: the sizes of pools' volumes."""
 
 
 def refusal_of(pools: tuple[Pool, ...]) -> Refusal | None:

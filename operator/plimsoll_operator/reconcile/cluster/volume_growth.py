@@ -1,4 +1,4 @@
-"""Gives the brokers' volumes the cluster's id and the spec's labels and annotations, grows them when
+"""Gives the brokers' volumes the cluster's id and the spec's labels and annotations, grows them if
 `storage.size` grows, and reports claims that were deleted by hand. Never shrinks, recreates or
 deletes a volume.
 
@@ -16,6 +16,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.kube_api import Object

@@ -156,8 +156,8 @@ class RestartReconciler:
             nodes.pop(broker_id, None)
 
     def _wanted(self, one: PodState) -> str:
-        """Return the revision that the broker should run: its pool's. A broker whose pool was taken
-        off the list has no other template than its StatefulSet's."""
+        """Return the revision that the broker should run: its pool's. A broker without a
+        pool has no other template than its StatefulSet's."""
         if self.context.cluster.is_without_pool(one.broker_id):
             return one.template_revision
         return revision(self.context.of_broker(one.broker_id))
