@@ -22,8 +22,8 @@ def render(settings: AuditSettings, outcome: Outcome, findings: AuditFindings) -
     about = (
         f"topics {source.existing_topics.match_pattern} · checks {', '.join(settings.checks)}"
         f" · reads {source.reads} · {f'{rate:,} bytes a second' if rate else 'no limit'}"
-        f" · {outcome.timing.start_time} to {outcome.timing.completion_time}"
     )
+    times = f"{outcome.timing.start_time} to {outcome.timing.completion_time}"
     audited = findings.audited
     amounts = "".join(f"<div><b>{getattr(audited, name):,}</b>{name}</div>" for name in _LABELS)
     return "\n".join(
@@ -31,7 +31,8 @@ def render(settings: AuditSettings, outcome: Outcome, findings: AuditFindings) -
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Audit {escape(settings.name)}</title><style>{STYLE}</style></head><body>",
-            f'<h1>Audit {escape(settings.name)}</h1><p class="about">{escape(about)}</p>',
+            f'<h1>Audit {escape(settings.name)}</h1><p class="about">{escape(about)}'
+            f' · <span class="whole">{escape(times)}</span></p>',
             f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
             f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
             f'<div class="counts">{amounts}</div>',

@@ -81,7 +81,12 @@ def budget_lines(
         ),
     )
     return tuple(
-        BudgetLine(limit=name, allowed=allowed, measured=measured, result=_result(excess))
+        BudgetLine(
+            limit=name,
+            allowed=allowed,
+            measured=None if measured is None else round(measured, 1),
+            result=_result(excess),
+        )
         for name, allowed, measured, excess in lines
         if allowed is not None
     )

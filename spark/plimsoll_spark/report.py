@@ -66,10 +66,13 @@ svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-
 .line.main { stroke: var(--main); } .line.second { stroke: var(--second); }
 .area { fill: var(--main); opacity: .18; } .bar { fill: var(--main); }
 .mark line { stroke: var(--bad); } .mark path { fill: var(--bad); }
-.band { fill: var(--second); opacity: .16; } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+.band { fill: var(--second); } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
 .key::before { content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; background: var(--main); } .key.second::before { background: var(--second); }
-table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left; }
+table { border-collapse: collapse; } td, th { padding: .25rem 1.6rem .25rem 0; text-align: left; }
+tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.whole { white-space: nowrap; }
 """
 
 
@@ -86,22 +89,25 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
         f"topic {settings.topic} · {produce.total:,} records of {produce.record_bytes:,} bytes"
         f" · {speed} · {produce.keys:,} keys"
         f" · acks {produce.acks} · {'idempotent' if produce.is_idempotent else 'not idempotent'}"
-        f" · {outcome.timing.start_time} to {outcome.timing.completion_time}"
     )
+    times = f"{outcome.timing.start_time} to {outcome.timing.completion_time}"
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Verification {escape(settings.name)}</title><style>{STYLE}</style></head><body>",
-        f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}</p>',
+        f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}'
+        f' · <span class="whole">{escape(times)}</span></p>',
         f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
         f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
         report_facts.head(outcome),
         _evidence(outcome),
         _counts(outcome.counts),
+        report_facts.budget(outcome),
     ]
     if findings is not None and findings.pace:
         marks = report_facts.fault_marks(outcome.facts, findings.pace[0].start_ms)
-        parts += [_throughput(findings, marks), _latency(findings, marks), _stalls(findings)]
+        parts += [_throughput(findings, marks), _latency(findings, marks)]
+        parts.append(_stalls(findings, settings.budget.max_stall_milliseconds))
     parts += report_facts.sections(outcome, findings)
     parts += [_examples(outcome), "</body></html>"]
     page = "\n".join(parts)
@@ -161,7 +167,8 @@ def _latency(findings: Findings, marks: Sequence[Mark]) -> str:
     )
 
 
-def _stalls(findings: Findings) -> str:
+def _stalls(findings: Findings, limit: int | None) -> str:
+    """Return the bars of the longest stalls, with a line at the budget's limit, if it has one."""
     worst = sorted(findings.stalls, key=lambda stall: -stall.milliseconds)[:MAX_BARS]
     start_ms = findings.pace[0].start_ms
     shown = [
@@ -178,7 +185,7 @@ def _stalls(findings: Findings) -> str:
     return (
         "<h2>How long writes to each partition stood still (milliseconds)</h2>"
         f'<p class="about">the longest time without an ack while records waited; {told}</p>'
-        f"{svg.bars('Longest stall of each partition', 'ms', shown, None)}"
+        f"{svg.bars('Longest stall of each partition', 'ms', shown, limit)}"
     )
 
 

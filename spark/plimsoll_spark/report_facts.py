@@ -44,16 +44,28 @@ def sections(outcome: Outcome, findings: Findings | None) -> Iterable[str]:
     if facts is None:
         return
     start_ms = findings.pace[0].start_ms if findings is not None and findings.pace else None
-    yield _budget(facts)
     yield _capacity(facts)
     yield _faults(facts, start_ms)
     yield _before(outcome, facts)
     yield _partitions(facts)
 
 
-def _budget(facts: Facts) -> str:
+_RESULTS = {"starved": "exceeded, but the driver's machine may be the cause"}
+
+
+def budget(outcome: Outcome) -> str:
+    """Return, as HTML, the table of the run's budget; "" if it has none."""
+    facts = outcome.facts
+    if facts is None:
+        return ""
     rows = [
-        (one.limit, _number(one.allowed), _number(one.measured), one.result) for one in facts.budget
+        (
+            one.limit,
+            _number(one.allowed),
+            _number(one.measured),
+            _RESULTS.get(one.result, one.result),
+        )
+        for one in facts.budget
     ]
     return _table("Budget", ("limit", "allowed", "measured", "result"), rows)
 
@@ -133,6 +145,19 @@ def _table(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     """Return a section with a table, "" without rows."""
     if not rows:
         return ""
-    head_row = "".join(f"<th>{escape(one)}</th>" for one in titles)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in rows)
+    styles = [
+        ' class="n"' if all(_is_number(row[column]) for row in rows) else ""
+        for column in range(len(titles))
+    ]
+    head_row = _cells("th", titles, styles)
+    body = "".join(f"<tr>{_cells('td', row, styles)}</tr>" for row in rows)
     return f"<h2>{escape(title)}</h2><table><tr>{head_row}</tr>{body}</table>"
+
+
+def _cells(tag: str, texts: Sequence[str], styles: Sequence[str]) -> str:
+    pairs = zip(texts, styles, strict=True)
+    return "".join(f"<{tag}{style}>{escape(text)}</{tag}>" for text, style in pairs)
+
+
+def _is_number(text: str) -> bool:
+    return all(one.isdigit() or one in "+-.,% s" for one in text)

@@ -5,6 +5,11 @@ as those of Spark's Kafka source: `kafka.bootstrap.servers` and other `kafka.` s
 librdkafka, `subscribe` or `subscribePattern`, `startingOffsets`, `endingOffsets`,
 `startingTimestamp`; and `replica` (`leader`, `all` or a broker's id), `reads` (`memory` or `disk`).
 
+A row of `plimsoll.batches` is a record batch: topic, partition, replica (a broker's id),
+baseOffset, lastOffset, records, sizeBytes, leaderEpoch, crc, attributes, baseTimestampMs,
+maxTimestampMs, producerId, producerEpoch, baseSequence; or offsets without a valid batch, with the
+cause in problem.
+
     from plimsoll_spark import sources
 
     sources.register(spark)

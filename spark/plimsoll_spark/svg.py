@@ -15,6 +15,7 @@ WIDTH, HEIGHT = 860, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 TICKS = 4
+BANDS_OPACITY, LEAST_OPACITY = 0.36, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +81,14 @@ def over_time(plot: Plot) -> str:
         return TOP + INNER_HEIGHT * (1 - value / top)
 
     parts = [_open(plot.title), _grid(top, plot.unit)]
+    # Bands of many partitions lie above each other: together they stay pale.
+    shade = BANDS_OPACITY / max(1, len(plot.bands))
     for band in plot.bands:
         width = max(1.5, x(band.end_s) - x(band.begin_s))
         parts.append(
             f'<rect class="band" x="{x(band.begin_s):.1f}" y="{TOP}" width="{width:.1f}" '
-            f'height="{INNER_HEIGHT}"><title>{escape(band.title)}</title></rect>'
+            f'height="{INNER_HEIGHT}" style="opacity:{max(LEAST_OPACITY, shade):.3f}">'
+            f"<title>{escape(band.title)}</title></rect>"
         )
     for mark in plot.marks:
         at = f"{x(mark.at_s):.1f}"
@@ -102,7 +106,9 @@ def over_time(plot: Plot) -> str:
         parts.append(f'<polyline class="line {line.style}" points="{points}"/>')
     for step in range(TICKS + 1):
         second = last_s * step / TICKS
-        parts.append(_text(x(second), HEIGHT - 10, f"{second:.1f} s", "middle"))
+        # The last label would reach beyond the picture.
+        anchor = "end" if step == TICKS else "middle"
+        parts.append(_text(x(second), HEIGHT - 10, f"{second:.1f} s", anchor))
     return "".join([*parts, "</svg>"])
 
 

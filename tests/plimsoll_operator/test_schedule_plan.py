@@ -72,6 +72,7 @@ def test_due_time_follows_schedule_and_zone(schedule, zone, after, due):
         ("0 2 * * *", "../../etc/passwd", "no time zone"),
         ("0 0 30 2 *", "UTC", "Bad day-of-month"),
         ("a b c d e", "UTC", "no cron expression"),
+        ("61 2 * * *", "Nowhere", "no time zone Nowhere.*Bad minute"),
     ],
 )
 def test_bad_schedule_is_refused_with_its_reason(schedule, zone, text):

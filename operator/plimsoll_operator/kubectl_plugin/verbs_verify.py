@@ -203,6 +203,8 @@ async def progress(session: PluginSession, name: str) -> Findings:
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
         option = IN_OPTIONS.get(ready["reason"]) if over else None
         parts += [line(one) for one in (missing, option, gone) if one]
+    if not over and (so_far := _so_far(body["spec"], status.get("counts") or {}, phase)):
+        parts.append(line(so_far))
     parts += _audit_parts(status)
     if (counts := status.get("counts")) and "source" not in body["spec"]:
         titles = ["acked", "read", "lost", "duplicated", "outOfOrder", "gaps"]
@@ -217,6 +219,20 @@ async def progress(session: PluginSession, name: str) -> Findings:
             parts.append(line(f"The evidence of the run is kept: {place}{missing}."))
     data = {"name": name, "status": status}
     return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
+
+
+def _so_far(spec: Object, counts: Object, phase: str) -> str:
+    """Return, as a sentence, how far a run or an audit is; "" if there is nothing to tell."""
+    read = counts.get("read", 0)
+    if "source" in spec:
+        return f"{read:,} records were read so far." if read else ""
+    if phase == "Verifying":
+        return f"{read:,} of {counts.get('acked', 0):,} acknowledged records were read back."
+    total = (spec.get("produce") or {}).get("records")
+    if phase != "Producing" or not total:
+        return ""
+    sent = counts.get("sent", 0)
+    return f"{sent:,} of {total:,} records were sent ({100 * sent // total} %)."
 
 
 def _audit_parts(status: Object) -> list[Any]:

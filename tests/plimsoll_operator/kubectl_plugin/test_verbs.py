@@ -278,6 +278,13 @@ async def test_verification_verdict_is_the_exit_code() -> None:
     assert made["spec"]["allowExisting"] is True
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (False, 0)
+    for phase, text in (
+        ("Producing", "3 of 5 records were sent (60 %)."),
+        ("Verifying", "1 of 2 acknowledged records were read back."),
+    ):
+        counts = {"sent": 3, "acked": 2, "read": 1}
+        session.kube.put(VERIFICATIONS, {**made, "status": {"phase": phase, "counts": counts}})
+        assert text in said(await verbs_verify.progress(session, name))
     for verdict, code in (("Passed", 0), ("Violated", 1), ("Inconclusive", 1)):
         status = {"phase": "Completed", "verdict": verdict, "counts": {"acked": 5, "lost": 1}}
         session.kube.put(VERIFICATIONS, {**made, "status": status})

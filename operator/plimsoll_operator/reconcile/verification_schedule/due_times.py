@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -38,8 +38,19 @@ class DueTimes:
         return f"{self.schedule} {self.time_zone}"
 
     def check(self, now_ms: int) -> None:
-        """Raise `BadSchedule` if the expression or the time zone is invalid, or no due time comes
-        within 50 years after `now_ms` (since 1970)."""
+        """Raise `BadSchedule` if the expression or the time zone is invalid, with a sentence about
+        each that is; or if no due time comes within 50 years after `now_ms` (since 1970)."""
+        wrong = []
+        try:
+            self._zone()
+        except BadSchedule as error:
+            wrong.append(str(error))
+        try:
+            CronSim(self.schedule, datetime.fromtimestamp(0, UTC))
+        except CronSimError as error:
+            wrong.append(self._no_cron(error))
+        if wrong:
+            raise BadSchedule(" ".join(wrong))
         if self.next_after(now_ms) is None:
             raise BadSchedule(f"No day matches the schedule '{self.schedule}'.")
 
@@ -64,18 +75,23 @@ class DueTimes:
         return found
 
     def _times(self, at_ms: int, *, reverse: bool) -> Iterator[int]:
-        try:
-            zone = UTC if self.time_zone == ZONE_DEFAULT else ZoneInfo(self.time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise BadSchedule(f"There is no time zone {self.time_zone}.") from error
+        zone = self._zone()
         begin = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone)
         try:
             times = CronSim(self.schedule, begin, reverse=reverse)
         except CronSimError as error:
-            text = f"The schedule '{self.schedule}' is no cron expression: {error}."
-            raise BadSchedule(text) from error
+            raise BadSchedule(self._no_cron(error)) from error
         for due in times:
             yield _milliseconds(due)
+
+    def _zone(self) -> tzinfo:
+        try:
+            return UTC if self.time_zone == ZONE_DEFAULT else ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise BadSchedule(f"There is no time zone {self.time_zone}.") from error
+
+    def _no_cron(self, error: CronSimError) -> str:
+        return f"The schedule '{self.schedule}' is no cron expression: {error}."
 
 
 def _milliseconds(due: datetime) -> int:
