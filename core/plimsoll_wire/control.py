@@ -20,6 +20,7 @@ import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
+from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
 
@@ -35,6 +36,7 @@ class ControlKey(IntEnum):
 
     COMMAND = 1000
     FETCH_METADATA = 1001
+    OFFER_METADATA_COPY = 1002
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +73,16 @@ class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):
     refused: Refused | None = None
 
 
+RequestBody = Command | FetchMetadata | OfferMetadataCopy
+ReplyBody = CommandReply | MetadataReply | CopyWanted
+
+
 class ControlRequest(NamedTuple):
     """A decoded request, with the ids from its header."""
 
     correlation_id: int
     client_id: str
-    body: Command | FetchMetadata
+    body: RequestBody
 
 
 class MalformedControlMessage(Exception):
@@ -91,6 +97,8 @@ _CORRELATION = struct.Struct(">i")
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 _command_decoder = msgspec.msgpack.Decoder(Command)
 _fetch_decoder = msgspec.msgpack.Decoder(FetchMetadata)
+_offer_decoder = msgspec.msgpack.Decoder(OfferMetadataCopy)
+_wanted_decoder = msgspec.msgpack.Decoder(CopyWanted)
 _command_reply_decoder = msgspec.msgpack.Decoder(CommandReply)
 _metadata_reply_decoder = msgspec.msgpack.Decoder(MetadataReply)
 
@@ -100,9 +108,16 @@ def size_of(request: BrokerRequest) -> int:
     return len(_encoder.encode(request))
 
 
-def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
+_KEYS = {
+    Command: ControlKey.COMMAND,
+    FetchMetadata: ControlKey.FETCH_METADATA,
+    OfferMetadataCopy: ControlKey.OFFER_METADATA_COPY,
+}
+
+
+def encode_request(correlation_id: int, client_id: str, body: RequestBody) -> bytes:
     """Return the whole frame of a request, with its length prefix."""
-    key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA
+    key = _KEYS[type(body)]
     client = client_id.encode()
     payload = _encoder.encode(body)
     length = _HEADER.size + len(client) + len(payload)
@@ -126,20 +141,22 @@ def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
     return ControlRequest(correlation_id, client_id, body)
 
 
-def _decode_body(key: int, payload: memoryview) -> Command | FetchMetadata:
+def _decode_body(key: int, payload: memoryview) -> RequestBody:
     try:
         match key:
             case ControlKey.COMMAND:
                 return _command_decoder.decode(payload)
             case ControlKey.FETCH_METADATA:
                 return _fetch_decoder.decode(payload)
+            case ControlKey.OFFER_METADATA_COPY:
+                return _offer_decoder.decode(payload)
             case _:
                 raise MalformedControlMessage(f"key {key} is not a control message")
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedControlMessage(f"key {key}: {error}") from error
 
 
-def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> bytes:
+def encode_reply(correlation_id: int, body: ReplyBody) -> bytes:
     """Return the whole frame of a reply, with its length prefix."""
     payload = _encoder.encode(body)
     return _REPLY_HEADER.pack(_CORRELATION.size + len(payload), correlation_id) + payload
@@ -168,5 +185,14 @@ def decode_metadata_reply(frame: bytes | bytearray | memoryview) -> MetadataRepl
     MalformedControlMessage."""
     try:
         return _metadata_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedControlMessage(str(error)) from error
+
+
+def decode_copy_wanted(frame: bytes | bytearray | memoryview) -> CopyWanted:
+    """Decode the frame of a reply to `OfferMetadataCopy`, without its length prefix. Raises
+    MalformedControlMessage."""
+    try:
+        return _wanted_decoder.decode(memoryview(frame)[_CORRELATION.size :])
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedControlMessage(str(error)) from error

@@ -13,6 +13,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOf
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
 from plimsoll_operator.controller import decision_clock as clock_module
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.metadata_restoration import RestorationOptions
 
 WAIT_S = 30
 
@@ -24,7 +25,12 @@ def a_controller(log: MemoryLog, *, listen_ms: int) -> Controller:
         log=log,  # type: ignore[arg-type]
         settings=Settings(),
         identity="test",
-        options=ControllerOptions(backoff_ms=1, backoff_ms_max=5, listen_ms=listen_ms),
+        options=ControllerOptions(
+            backoff_ms=1,
+            backoff_ms_max=5,
+            listen_ms=listen_ms,
+            restoration=RestorationOptions(quiet_ms=20, all_ms=100),
+        ),
     )
 
 

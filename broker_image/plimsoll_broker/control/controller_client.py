@@ -33,6 +33,7 @@ from plimsoll_core.addresses import host_and_port, split_address
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
+from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
@@ -116,7 +117,13 @@ class ControlConnection(asyncio.Protocol):
         are pending."""
         return control.decode_metadata_reply(await self._call(fetch, timeout_ms))
 
-    async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
+    async def offer_copy(self, offer: OfferMetadataCopy, timeout_ms: int) -> CopyWanted:
+        """Offer the copy of the metadata, or send a part of it, and return what the operator wants
+        next. Raises TimeoutError if there is no reply within `timeout_ms`, and ConnectionError if
+        the connection is lost."""
+        return control.decode_copy_wanted(await self._call(offer, timeout_ms))
+
+    async def _call(self, body: control.RequestBody, timeout_ms: int) -> bytes:
         """Send a request and return the reply's frame. Raise TimeoutError if there is none within
         `timeout_ms`, and ConnectionError if the connection is closed or lost, or if IN_FLIGHT_MAX
         requests are pending."""
@@ -266,6 +273,9 @@ class ControllerClient:
         self.moved: Callable[[], None] | None = None
         """Called when this client has connected to a controller, at the same or another address; or
         None."""
+        self.regressed: Callable[[ControllerAddress], None] = lambda _: None
+        """Called with the address of a controller that refuses a command because its metadata log
+        went back in time."""
 
     @property
     def address(self) -> ControllerAddress | None:
@@ -405,6 +415,10 @@ class ControllerClient:
         """If the reply is from the active controller, record its epoch as the highest and return
         True. Return False if its sender is not the controller or a higher epoch was seen."""
         answer = reply.answer
+        if isinstance(answer, Refused) and answer.reason == Reason.MetadataRegressed.name:
+            if self._address is not None:
+                self.regressed(self._address)
+            return False
         if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
             return False
         return self.believes(reply.controller_epoch)

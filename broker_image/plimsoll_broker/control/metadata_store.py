@@ -11,6 +11,7 @@ that it covers are removed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from collections.abc import Iterator
@@ -20,12 +21,13 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition
 
@@ -142,6 +144,46 @@ class MetadataCopy:
         # The previous process may have left its writes in the page cache alone.
         self.sync()
         return replica
+
+    def content(self, replica: StoredMetadata, *, stored: bool) -> CopyContent:
+        """Return the metadata that this broker has applied, `replica`, to be sent: the stored
+        snapshot and the batches after it. Without `stored`, or if the files do not end where
+        `replica` does, return its image alone."""
+        with contextlib.suppress(StorageError, msgspec.DecodeError):
+            if stored and (found := self._stored_content(replica)) is not None:
+                return found
+        return CopyContent(
+            image=encode_image(replica.image),
+            nonce=replica.nonce,
+            controller_epoch=replica.controller_epoch,
+        )
+
+    def _stored_content(self, replica: StoredMetadata) -> CopyContent | None:
+        """Return the stored snapshot and batches, or None if they do not end where `replica`
+        does."""
+        disk, header = self._disk, None
+        encoded = encode_image(ClusterImage(cluster_id=replica.image.cluster_id))
+        for name in sorted(disk.list(self._directory), reverse=True):
+            if name.startswith("snapshot-") and name.endswith(".json"):
+                first_line, _, encoded = (disk.read(self._directory / name) or b"").partition(b"\n")
+                header = _header.decode(first_line)
+                break
+        end = MetadataOffset(0) if header is None else header.end_offset
+        nonce = None if header is None else header.nonce
+        batches = []
+        for batch, _ in _decode_tail(disk.read(self._tail_path(end)) or b""):
+            if batch.base_offset != end or end >= replica.image.next_offset:
+                break
+            batches.append(batch)
+            end, nonce = MetadataOffset(end + batch.record_count), batch.nonce
+        if (end, nonce) != (replica.image.next_offset, replica.nonce):
+            return None
+        return CopyContent(
+            image=encoded,
+            nonce=None if header is None else header.nonce,
+            controller_epoch=ControllerEpoch(0) if header is None else header.controller_epoch,
+            batches=tuple(batches),
+        )
 
     def append(self, batch: MetadataBatchCopy) -> None:
         """Append a committed batch to the file of batches, without a sync. Raises StorageError."""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.copy_offers import CopyOffers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.coordinators import Coordinators
@@ -193,6 +194,18 @@ class BrokerNode:
             disk_short=manager is not None and manager.disk_shares.short,
         )
 
+    def _acted_beyond(self) -> bool:
+        """Return True if a replica here knows a newer state of its partition than the metadata that
+        this broker has applied: an answer of the controller has overtaken the metadata stream."""
+        if self.manager is None or self._stream is None:
+            return False
+        known = self._stream.image.partitions
+        return any(
+            hosted.key in known
+            and hosted.replica.partition.partition_epoch > known[hosted.key].partition_epoch
+            for hosted in self.manager
+        )
+
     def fail(self, error: BaseException) -> None:
         """Have `run` stop the broker at once and raise this error; neither the logs nor the marker
         of a clean stop are written. Later calls than the first are ignored."""
@@ -249,6 +262,8 @@ class BrokerNode:
         self._inside.learn(stream.image)
         stream.subscribe(self._inside.update)
         self._spawn("certificates inside", self._inside.run())
+        offers = CopyOffers(self._client, stream, self._copy, self._acted_beyond)
+        self._spawn("offers of the metadata", offers.run())
         previous = self._store.take_clean_marker()
         registered = await self._register(
             stream, directory_id, previous, empty=meta_directory_id is None

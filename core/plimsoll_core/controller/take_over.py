@@ -5,7 +5,9 @@ timeout of grace, since contacts are not in the log."""
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.records import ClusterDeclared
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.records import ClusterDeclared, PartitionsChanged, ProducerIdsAllocated
 from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
@@ -14,7 +16,18 @@ from plimsoll_core.controller.topics.config_changes import spread_min_isr
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
 
+EPOCH_STEPS = 8
+"""Leader epochs that a restored history skips. A decision that no copy has may have used the next
+ones: only those that brokers applied within the last seconds before a power cut, since copies are
+not synced."""
+PRODUCER_IDS_SKIPPED = 1_000_000
+"""Producer ids that a restored history skips, since lost blocks may have been handed out."""
+
+
 def activate(turn: DecisionContext, request: Activated) -> Answer:
+    if request.restored:
+        _skip_lost(turn)
+        request = replace(request, restored=False)
     _begin(turn, request)
     if not turn.image.name and request.cluster_name:
         turn.add(
@@ -41,6 +54,29 @@ def activate(turn: DecisionContext, request: Activated) -> Answer:
 
 def _cause(fenced: bool) -> str:
     return "fenced before the take-over" if fenced else "shutdown before the take-over"
+
+
+def _skip_lost(turn: DecisionContext) -> None:
+    """Begin the first term of a history that was restored from brokers' copies: use no leader epoch
+    and no producer id that a lost decision may have used."""
+    for topic_id, topic in sorted(turn.image.topics.items()):
+        if topic.partitions == 0:
+            continue
+        record = PartitionsChanged(
+            cause="metadata restored",
+            topic_id=topic_id,
+            ranges=((0, topic.partitions - 1),),
+            leader_epoch_step=1,
+        )
+        for _ in range(EPOCH_STEPS):
+            turn.add(record)
+    for broker_id in sorted(turn.image.brokers)[:1]:
+        following = turn.image.next_producer_id + PRODUCER_IDS_SKIPPED
+        turn.add(
+            ProducerIdsAllocated(
+                cause="metadata restored", broker_id=broker_id, next_producer_id=following
+            )
+        )
 
 
 def _begin(turn: DecisionContext, request: Activated) -> None:

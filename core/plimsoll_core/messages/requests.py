@@ -236,11 +236,13 @@ class Activated(Message, frozen=True, kw_only=True):
 
     `cluster_name`: the name to give the cluster when its log is new. `second_opinion`: True if the
     controller before ended its term because most brokers fell silent at once
-    (`Decision.hand_over`).
+    (`Decision.hand_over`). `restored`: True if the metadata log was restored from brokers' copies
+    and nothing was decided since.
     """
 
     cluster_name: str = ""
     second_opinion: bool = False
+    restored: bool = False
 
 
 class Tick(Message, frozen=True, kw_only=True):

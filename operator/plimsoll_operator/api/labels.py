@@ -71,6 +71,9 @@ objects up to then."""
 ACKNOWLEDGE_USERS = "plimsoll.dev/acknowledge-user-deletion"
 """Annotation of a LogCluster, set by its owner: `<namespace>@<time>`, comma-separated. It
 acknowledges all disappearances of User objects of the namespace up to the time."""
+RESTORE_METADATA = "plimsoll.dev/restore-metadata"
+"""Annotation of a LogCluster, set by a person: the end offset and digest of the history of the
+metadata that is to be restored although it is uncertain."""
 WITHDRAWN = "plimsoll.dev/withdrawn"
 """Annotation of a broker's StatefulSet: the revision of the last restart that was granted and then
 withdrawn."""

@@ -25,7 +25,7 @@ from plimsoll_core.cluster.image import append, apply_all
 from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import MetadataTooNew
-from plimsoll_core.cluster.records import Record
+from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
@@ -214,10 +214,13 @@ def _too_large(unit: Unit) -> Refused | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
     """Result of reading the metadata log: the image at its end, and its newest batches for the
-    metadata streams."""
+    metadata streams. `epoch`: a controller epoch that the next term's must exceed. `fresh`: True if
+    the log was restored from brokers' copies and no term has decided anything since."""
 
     image: ClusterImage
     tail: MetadataTail
+    epoch: int = 0
+    fresh: bool = False
 
 
 class Journal:
@@ -278,12 +281,16 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     nonce = snapshot.nonce if snapshot else None
     tail = MetadataTail(start=image.next_offset, nonce=nonce, terms=image.terms)
+    fresh = opened.restored
     for whole in wholes(opened.batches):
         for batch in whole:
-            image = apply_all(image, decode_records(batch))
+            records = decode_records(batch)
+            fresh = fresh and all(isinstance(record, ControllerChanged) for record in records)
+            image = apply_all(image, records)
         tail.append(merged(whole))
     tail.terms = image.terms
-    return Restored(image=image, tail=tail)
+    epoch = snapshot.controller_epoch if snapshot else 0
+    return Restored(image=image, tail=tail, epoch=epoch, fresh=fresh)
 
 
 def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:

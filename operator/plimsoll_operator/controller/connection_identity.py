@@ -17,6 +17,7 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.metadata_copy import OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import BrokerRequest, Refused
 from plimsoll_operator.controller.refusals import refused
@@ -83,6 +84,14 @@ class ConnectionIdentity:
             return refused(Reason.BrokerIdNotRegistered, text)
         self.reads_metadata = True
         return None
+
+    def hear_offer(self, offer: OfferMetadataCopy) -> bool:
+        """Bind the connection to the broker of `offer` if it has none, and return True. Return False
+        if the connection is another broker's. The metadata log cannot tell if the broker is
+        registered: it lacks records."""
+        if self.broker_id is None:
+            self.cluster_id, self.broker_id = offer.cluster_id, offer.broker_id
+        return (offer.cluster_id, offer.broker_id) == (self.cluster_id, self.broker_id)
 
     def _not_ours(self, who: str) -> Refused:
         mine = f"broker {self.broker_id} of cluster {self.cluster_id}"

@@ -23,6 +23,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.brokers import TopicDefaults
+from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AlterPartition,
@@ -92,13 +93,13 @@ def _topic_defaults(settings: Settings) -> TopicDefaults:
     )
 
 
-ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
+ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__, OfferMetadataCopy.__name__)
 """Kinds of requests of which one connection may have only one unanswered; a second one closes the
 connection."""
 
 
-def kind_of(body: control.Command | FetchMetadata) -> str:
-    request = body if isinstance(body, FetchMetadata) else body.request
+def kind_of(body: control.RequestBody) -> str:
+    request = body.request if isinstance(body, control.Command) else body
     return type(request).__name__
 
 
@@ -324,6 +325,8 @@ class ServerConnection(asyncio.Protocol):
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
             work = asyncio.ensure_future(self._stream(request.correlation_id, body))
+        elif isinstance(body, OfferMetadataCopy):
+            work = asyncio.ensure_future(self._offer(request.correlation_id, body))
         else:
             work = self._command(request.correlation_id, body)
         self._tasks[work] = self._handling
@@ -352,6 +355,10 @@ class ServerConnection(asyncio.Protocol):
             return finished_future()
         refusal = self._identity.hear(command.cluster_id, command.request, controller.image)
         if refusal is not None:
+            self._reply(correlation_id, controller, refusal)
+            return finished_future()
+        if controller.restores:
+            refusal = controller.hear_restoring(command.request, command.controller_epoch)
             self._reply(correlation_id, controller, refusal)
             return finished_future()
         sessions = self._server.sessions(command.cluster_id)
@@ -472,6 +479,18 @@ class ServerConnection(asyncio.Protocol):
             reply = control.MetadataReply(controller_epoch=controller.epoch, update=update)
             self._send(correlation_id, reply)
 
+    async def _offer(self, correlation_id: int, offer: OfferMetadataCopy) -> None:
+        """Pass a broker's offer of its copy of the metadata to the controller, and send what it
+        wants of it: nothing unless it restores its metadata log."""
+        controller = self._server.controller(offer.cluster_id)
+        wanted = CopyWanted()
+        if controller is not None:
+            if self._turned_away(controller):
+                return
+            if self._identity.hear_offer(offer):
+                wanted = await controller.offered(offer)
+        self._send(correlation_id, wanted)
+
     def _turned_away(self, controller: Controller) -> bool:
         """Close the connection and return True if the cluster's committed TLS mode refuses the
         peer's certificate, or a peer without one. Return False otherwise."""
@@ -484,9 +503,7 @@ class ServerConnection(asyncio.Protocol):
     def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:
         self._send(correlation_id, command_reply(controller, answer))
 
-    def _send(
-        self, correlation_id: int, body: control.CommandReply | control.MetadataReply
-    ) -> None:
+    def _send(self, correlation_id: int, body: control.ReplyBody) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -27,7 +27,9 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState, unsee
 from plimsoll_core.controller.partitions.unclean_recovery import Outlook, outlook
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
     Activated,
@@ -49,8 +51,16 @@ from plimsoll_operator.controller.commit_queue import (
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.metadata_regression_claims import Claims
+from plimsoll_operator.controller.metadata_restoration import Restoration, RestorationOptions
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
-from plimsoll_operator.controller.refusals import answered, not_controller, too_new, unusable
+from plimsoll_operator.controller.refusals import (
+    answered,
+    not_controller,
+    refused,
+    too_new,
+    unusable,
+)
+from plimsoll_operator.controller.restore_decision import NotRestored, Restore, StoredLog
 from plimsoll_operator.controller.snapshot_writing import Snapshotter
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -61,7 +71,7 @@ from plimsoll_operator.metalog.interface import (
     UnknownRecord,
 )
 from plimsoll_process.hang_watch import is_starved
-from plimsoll_process.waits import heard, set_within
+from plimsoll_process.waits import cancelled, heard, set_within
 
 
 class Outcome(Enum):
@@ -101,6 +111,13 @@ class ControllerOptions:
     """Function that returns for how many milliseconds in total this process was ready to run but
     had no processor. This time does not count as a broker's silence: requests that arrived
     meanwhile may still be unread."""
+    restoration: RestorationOptions = RestorationOptions()
+    """How long brokers' copies are awaited if the metadata log lost records."""
+    restore_choice: Callable[[], str] = lambda: ""
+    """Function that returns the history that a person has confirmed to restore (`Restore.choice`),
+    or an empty string."""
+    on_restored: Callable[[Restore], None] = lambda _: None
+    """Called once the metadata log was restored from brokers' copies."""
     opinion_ms: int = 60_000
     """For how many milliseconds this controller remembers that it handed over because many brokers
     fell silent at once. The time is longer than the pause in which another operator may lead. An
@@ -147,6 +164,8 @@ class Controller:
         self.options = options or ControllerOptions()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
+        # The history that a person may confirm to restore, if the last run ended for want of it.
+        self.choice = ""
         # Outcome of the last `run`; None before the first one has returned and while one runs.
         self.outcome: Outcome | None = None
         self.settings = settings
@@ -155,6 +174,10 @@ class Controller:
         journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
         self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
+        self._log = log
+        self._restoration: Restoration | None = None
+        # Set while brokers may reach this controller: it is active, or restores its log.
+        self._reachable = asyncio.Event()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
         )
@@ -233,7 +256,30 @@ class Controller:
         """Wait until the controller has taken over. Waits forever if it never does."""
         await self._activated.wait()
 
+    async def wait_reachable(self) -> None:
+        """Wait until the controller has taken over, or restores its log from brokers' copies."""
+        await self._reachable.wait()
+
+    @property
+    def restores(self) -> bool:
+        """Return True while the metadata log is being restored from brokers' copies."""
+        return self._restoration is not None
+
     # --- requests -----------------------------------------------------------------------------
+
+    def hear_restoring(self, request: Request, controller_epoch: ControllerEpoch) -> Refused:
+        """Note what a broker reports while the metadata log is being restored, and return the
+        refusal that has it offer its copy of the metadata."""
+        assert self._restoration is not None, "asked first"
+        assert self.stalled is not None, "a log that is restored is not used"
+        self._restoration.hear(request, controller_epoch)
+        return self.stalled
+
+    async def offered(self, offer: OfferMetadataCopy) -> CopyWanted:
+        """Return what is wanted of the copy that a broker offers, or of its rest."""
+        if self._restoration is None:
+            return CopyWanted()
+        return await self._restoration.offered(offer)
 
     async def request(self, request: Request) -> Answer:
         """Decide a request as `submit` does, and wait for its answer."""
@@ -247,6 +293,8 @@ class Controller:
         the term too."""
         if not self._active:
             self._claims.hear_between_terms(request)
+            if self._restoration is not None:
+                self._restoration.hear(request, ControllerEpoch(0))
             return answered(self.stalled or not_controller("This is not the active controller."))
         if not self._consistent(request):
             return answered(
@@ -374,7 +422,10 @@ class Controller:
                 why = too_new(error) if newer else unusable(error)
                 self.stalled = why
                 logger.error("%s: %s", self.name, why.message)
-                return Outcome.TOO_NEW if newer else Outcome.STALLED
+                if newer:
+                    return Outcome.TOO_NEW
+                if not await self._restored(error, why):
+                    return Outcome.STOPPED if self._stopping.is_set() else Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
                     logger.warning(
@@ -388,6 +439,55 @@ class Controller:
             finally:
                 self._drop("The controller lost leadership; retry.")
         return Outcome.STOPPED
+
+    async def _restored(self, error: Exception, why: Refused) -> bool:
+        """Restore the metadata log, which cannot be used by `error`, from the brokers' copies.
+        Return True if it was restored and can be opened; otherwise `stalled` says why not."""
+        if why.reason != Reason.MetadataRegressed.name:
+            return False
+        try:
+            log = await self._stored(error)
+            self._restoration = Restoration(
+                self.cluster_id,
+                self._log,
+                self._clock,
+                self.options.restore_choice,
+                self.options.restoration,
+            )
+            self._reachable.set()
+            found = await self._unless_stopped(self._restoration.run(log))
+        except (MetadataLogError, OSError) as failure:
+            text = f"{why.message} It could not be restored from the brokers' copies: {failure}."
+            self.stalled = refused(Reason.MetadataRegressed, text)
+            return False
+        finally:
+            self._restoration = None
+            self._reachable.clear()
+        if isinstance(found, Restore):
+            self.options.on_restored(found)
+            return True
+        if found is not None:
+            self.stalled = refused(Reason.MetadataRegressed, f"{why.message} {found.sentence}")
+            self.choice = found.choice
+        return False
+
+    async def _stored(self, error: Exception) -> StoredLog:
+        if isinstance(error, _Regressed):
+            return StoredLog(opened=await self._log.open())
+        return StoredLog(batches=await self._log.remains(), damage=str(error))
+
+    async def _unless_stopped(
+        self, work: Coroutine[Any, Any, Restore | NotRestored]
+    ) -> Restore | NotRestored | None:
+        """Return the result of `work`, or None if the controller is stopped first."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())
+        try:
+            watched: set[asyncio.Future[Any]] = {working, stopping}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, stopping):
+                await cancelled(task)
 
     async def stop(self) -> None:
         """Stop deciding at once, wait up to `STOP_MS_MAX` milliseconds for queued decisions to be
@@ -403,6 +503,7 @@ class Controller:
     def _drop(self, why: str) -> None:
         self._active = False
         self._activated.clear()
+        self._reachable.clear()
         self._committer.queue.drop(why)
 
     def _end(self, error: Exception) -> None:
@@ -421,9 +522,10 @@ class Controller:
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
-            epoch = ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1)
+            highest = max(self.epoch, restored.epoch, self._claims.highest_epoch)
+            epoch = ControllerEpoch(highest + 1)
             change = ControllerChanged(
-                cause="TakeOver",
+                cause="MetadataRestored" if restored.fresh else "TakeOver",
                 controller_epoch=epoch,
                 identity=self._identity,
                 term_id=_new_term_id(self.image),
@@ -438,11 +540,14 @@ class Controller:
                 if isinstance(error, SnapshotRequired):
                     await self.snapshotter.make_room(restored, self._committer)
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
-        self.stalled = None
+        self.stalled, self.choice = None, ""
         self._active = True
+        self._reachable.set()
         opinion = self._clock.now_ms() < self._opinion_until_ms
         self._opinion_until_ms = 0
-        activation = Activated(cluster_name=self.name, second_opinion=opinion)
+        activation = Activated(
+            cluster_name=self.name, second_opinion=opinion, restored=restored.fresh
+        )
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         self.stats.took_over(self._clock.now_ms() - began_ms)

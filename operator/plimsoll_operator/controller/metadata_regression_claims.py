@@ -125,8 +125,8 @@ class Claims:
             return (
                 f"The metadata log went back in time: it ends at {tail.end}, but broker "
                 f"{broker_id} holds committed metadata up to {claim.position.applied_offset} "
-                "that is not in it. The controller commits nothing more; brokers keep serving. "
-                "Restore the metadata log."
+                "that is not in it. The controller commits nothing more. Brokers that run serve by "
+                "the metadata that they have; one that restarts waits."
             )
         return None
 

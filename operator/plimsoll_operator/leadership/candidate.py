@@ -29,7 +29,7 @@ The pause doubles after every check, the timeout after every check that timed ou
 bound. The first timeout is short, so that a lost answer costs little time."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
-STALLED_BACKOFF_S = 30.0
+STALLED_BACKOFF_S = 10.0
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
 STOP_S_MAX = 5.0

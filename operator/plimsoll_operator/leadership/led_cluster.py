@@ -27,9 +27,11 @@ from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.restore_decision import Restore
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
@@ -60,6 +62,11 @@ from plimsoll_operator.status.commit_counters import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events, Occurrence
+from plimsoll_operator.status.metadata_restored_condition import (
+    restored_condition,
+    still_shown,
+    way_out,
+)
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 
@@ -98,6 +105,8 @@ class LedCluster:
                 waited_ms=parts.waited_ms,
                 topic_id_key=parts.options.topic_id_key,
                 on_open=self._opened,
+                restore_choice=self._restore_choice,
+                on_restored=self._restored,
             ),
         )
         # Durations and outcomes of the cluster's reconcile passes, for metrics.
@@ -245,6 +254,24 @@ class LedCluster:
         )
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
+    def _restore_choice(self) -> str:
+        found = self.term.cluster
+        return "" if found is None else found.metadata.annotations.get(RESTORE_METADATA, "")
+
+    def _restored(self, restore: Restore) -> None:
+        """Report in the status and in an Event that the metadata log was restored."""
+        shown = restored_condition(restore)
+        self.term.shown.restored = shown
+        self.term.shown.stall_causes.pop(StallSource.CONTROLLER, None)
+        self._tell(
+            Occurrence(
+                key=f"restored-{restore.choice}",
+                reason="MetadataRestored",
+                message=shown.message,
+                warning=True,
+            )
+        )
+
     def _tell_outage(self, lasted_ms: int) -> None:
         """Report in the status and in an Event that no operator led the cluster for `lasted_ms`."""
         text = (
@@ -318,8 +345,9 @@ class LedCluster:
 
     async def _show_inside_at_once(self) -> None:
         """Read the cluster's internal CA and present the controller's certificate, and retry until
-        that succeeds. Brokers that only speak TLS cannot reach the controller without it."""
-        await self.controller.wait_active()
+        that succeeds. Brokers that only speak TLS cannot reach the controller without it, also not
+        to restore its metadata log."""
+        await self.controller.wait_reachable()
         delay_s = SHOW_SECONDS
         while True:
             try:
@@ -359,6 +387,8 @@ class LedCluster:
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
             unhealthy.begin(new, now_ms)
+            if self.term.shown.restored is None:
+                self.term.shown.restored = still_shown(shown, now_ms)
             unclean.begin(new, shown, now_ms, self._found_log)
             self._found_log = None
         leaderless = unhealthy.update(old, new, records, now_ms)
@@ -413,8 +443,9 @@ class LedCluster:
         controller was stopped, was deposed, or handed over."""
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
-            why = (refusal.reason, refusal.message)
-            cause = Cause(reason=refusal.reason, message=refusal.message, serves=False)
+            message = refusal.message + way_out(self.term.key, self.controller.choice)
+            why = (refusal.reason, message)
+            cause = Cause(reason=refusal.reason, message=message, serves=False)
             await self._say(StallSource.CONTROLLER, cause)
             if why != self._stalled_for:
                 self._stalled_for = why

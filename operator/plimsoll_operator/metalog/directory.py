@@ -11,6 +11,7 @@ interprets no record but `SnapshotTaken`. It raises `OSError` for failures of th
 - `batches-<first sequence>.jsonl`: one batch a line. Only the last line of the newest file may be
   torn, by a crash in mid-write.
 - `snapshot-<end>-<epoch>-<random>.zlib`: a line of JSON, then the compressed image.
+- `restored-<sequence>.json`: the end of a restored history. Earlier batches belong to another one.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ from plimsoll_operator.metalog.interface import (
     LogRegressed,
     LogUnavailable,
     OpenedLog,
+    RestoredHistory,
     Snapshot,
 )
 
 CLUSTER_FILE = "cluster.json"
 BATCHES_GLOB = "batches-*.jsonl"
 SNAPSHOTS_GLOB = "snapshot-*.zlib"
+RESTORED_GLOB = "restored-*.json"
 
 
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -56,6 +59,14 @@ class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     controller_epoch: int
     image_size: int
     sha256: str
+
+
+class RestoredFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The end of a restored history: the sequence that it has used, end offset and last nonce."""
+
+    sequence: int
+    end_offset: int
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +167,10 @@ def write_snapshot(directory: Path, name: str, header: SnapshotHeader, stored: b
     write_whole(directory / name, msgspec.json.encode(header) + b"\n" + stored)
 
 
+def _snapshot_name(end_offset: int, controller_epoch: int) -> str:
+    return f"snapshot-{end_offset:020d}-{controller_epoch:010d}-{secrets.token_hex(4)}.zlib"
+
+
 def read_snapshots(directory: Path) -> list[Snapshot]:
     """Return the snapshots in the directory that match their checksum, lowest end offset first. One
     that is torn, half-copied or deleted during the read is left out."""
@@ -182,6 +197,21 @@ def _read_snapshot(path: Path) -> Snapshot | None:
         controller_epoch=header.controller_epoch,
         image_bytes=image,
     )
+
+
+def read_restored(directory: Path) -> dict[int, log_integrity.Emptied]:
+    """Return the ends of restored histories by sequence. Raise `LogCorrupt` if one cannot be
+    decoded."""
+    found = {}
+    for path in directory.glob(RESTORED_GLOB):
+        try:
+            file = msgspec.json.decode(path.read_bytes(), type=RestoredFile)
+        except msgspec.MsgspecError as error:
+            raise LogCorrupt(f"{path} cannot be read: {error}") from error
+        found[file.sequence] = log_integrity.Emptied(
+            sequence=file.sequence, end_offset=file.end_offset, nonce=file.nonce
+        )
+    return found
 
 
 READS_MAX = 5
@@ -261,7 +291,7 @@ class DirectoryLog:
         self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
     ) -> str:
         last_sequence = self._history.sequence_of(end_offset, nonce)
-        name = f"snapshot-{end_offset:020d}-{controller_epoch:010d}-{secrets.token_hex(4)}.zlib"
+        name = _snapshot_name(end_offset, controller_epoch)
         stored = await asyncio.to_thread(codec.compress, image_bytes)
         header = SnapshotHeader(
             end_offset=end_offset,
@@ -276,6 +306,38 @@ class DirectoryLog:
         except OSError as error:
             raise LogUnavailable(f"cannot write snapshot {name}: {error}") from error
         return name
+
+    async def remains(self) -> tuple[Batch, ...]:
+        found = [batch for file in read_batch_files(self._path) for batch in file.batches]
+        return tuple(sorted(found, key=lambda batch: batch.sequence))
+
+    async def restore(self, history: RestoredHistory) -> None:
+        await self._settle()
+        self._follower = None
+        self._close_tail()
+        self._take_lock()
+        used = {batch.sequence for batch in await self.remains()} | set(read_restored(self._path))
+        used |= {snapshot.last_sequence for snapshot in read_snapshots(self._path)}
+        sequence = max(used, default=-1) + 1
+        stored = await asyncio.to_thread(codec.compress, history.image_bytes)
+        header = SnapshotHeader(
+            end_offset=history.end_offset,
+            last_sequence=sequence,
+            nonce=history.nonce,
+            controller_epoch=history.controller_epoch,
+            image_size=len(history.image_bytes),
+            sha256=codec.sha256(stored),
+        )
+        name = _snapshot_name(history.end_offset, history.controller_epoch)
+        end = RestoredFile(
+            sequence=sequence, end_offset=history.end_offset, nonce=history.nonce
+        )
+        try:
+            await asyncio.to_thread(write_snapshot, self._path, name, header, stored)
+            path = self._path / f"restored-{sequence:020d}.json"
+            await asyncio.to_thread(write_whole, path, msgspec.json.encode(end) + b"\n")
+        except OSError as error:
+            raise LogUnavailable(f"cannot restore {self._path}: {error}") from error
 
     async def lost(self) -> tuple[str, ...]:
         """Return (): no object of this log can be deleted unnoticed, since this process holds its
@@ -348,7 +410,10 @@ class DirectoryLog:
             stored = read_snapshots(self._path)
             try:
                 found = read_batch_files(self._path)
-                batches = {batch.sequence: batch for file in found for batch in file.batches}
+                batches: dict[int, Batch | log_integrity.Emptied] = {
+                    batch.sequence: batch for file in found for batch in file.batches
+                }
+                batches |= read_restored(self._path)
                 return found, log_integrity.assemble(stored, batches)
             except FileNotFoundError:
                 continue

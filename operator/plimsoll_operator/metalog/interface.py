@@ -156,6 +156,20 @@ class OpenedLog:
     snapshot: Snapshot | None
     batches: tuple[Batch, ...]
     tip: Tip
+    restored: bool = False
+    """True if the snapshot is a history that `MetadataLog.restore` put in the place of another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredHistory:
+    """A history to put in the place of a log that lost records: the image after `end_offset`
+    records, the last of them in the batch with `nonce`. `controller_epoch`: above it every later
+    term begins; it is at least that of the image."""
+
+    image_bytes: bytes
+    end_offset: int
+    nonce: str
+    controller_epoch: int
 
 
 class MetadataLog(Protocol):
@@ -192,6 +206,17 @@ class MetadataLog(Protocol):
     async def mend(self) -> None:
         """Recreate the batches' objects among those that `lost` returns, without their records.
         Call it after a `release`, since only the released snapshot keeps these records."""
+
+    async def remains(self) -> tuple[Batch, ...]:
+        """Return all batches that are still stored, by sequence, of a log that cannot be opened.
+        They need not follow each other. Raises `LogCorrupt` if one cannot be read, and
+        `LogUnavailable`."""
+
+    async def restore(self, history: RestoredHistory) -> None:
+        """Replace the content of the log by `history`, whatever state it is in. The log must then
+        be opened. One compare-and-set is the commit: before it the log is what it was, or cannot be
+        opened; after it, a writer of the replaced log gets `AppendConflict`. Safe to repeat. Raises
+        `LogUnavailable` if another writer was faster or the storage refuses, and `LogCorrupt`."""
 
     def needs_snapshot(self) -> bool:
         """Return True if another snapshot is to be written: the batches since the last one exceed 4

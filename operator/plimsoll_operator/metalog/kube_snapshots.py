@@ -85,15 +85,19 @@ class SnapshotStore:
         self._place = reader.place
 
     async def indexes(self) -> list[Index]:
-        """Return the indexes of all stored snapshots, highest end offset (then controller epoch)
-        first. The chunks of a returned index may be missing."""
+        """Return the indexes of all stored snapshots, highest sequence (then end offset, controller
+        epoch) first. The chunks of a returned index may be missing."""
         selector = f"{self._place.selector},{labels.LOG_PART}=index"
         found = [
             _index(item) async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
         ]
         return sorted(
             found,
-            key=lambda index: (index.spec.end_offset, index.spec.controller_epoch),
+            key=lambda index: (
+                index.spec.last_sequence,
+                index.spec.end_offset,
+                index.spec.controller_epoch,
+            ),
             reverse=True,
         )
 

@@ -27,6 +27,7 @@ from plimsoll_operator.metalog.interface import (
     LogUsage,
     MetadataLogError,
     OpenedLog,
+    RestoredHistory,
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_objects import Api, ObjectReader, Place, TransportApi
@@ -153,7 +154,7 @@ class RingLog:
                 indexes = await self._snapshots.indexes()
                 found = await ring.load()
                 index, (opened, follower) = await self._assemble(indexes, found)
-                covered = await self._covered(found, opened.tip.next_sequence)
+                covered = await self._covered(found, opened, index)
                 size = index.spec.stored_size if index else 0
                 return opened, follower, _View(covered=covered, snapshot_bytes=size)
             except kube_objects.Expired as error:
@@ -180,14 +181,21 @@ class RingLog:
         return None, log_integrity.assemble([], found)
 
     async def _covered(
-        self, found: Mapping[int, Batch | log_integrity.Emptied], next_sequence: int
+        self,
+        found: Mapping[int, Batch | log_integrity.Emptied],
+        opened: OpenedLog,
+        first: Index | None,
     ) -> Index | None:
         """Return the index of the newest snapshot that a committed `SnapshotTaken` names, or None
         if there is none. That record is always in the ring: its slot is reused only under a newer
-        snapshot. Raise `Gap` if the snapshot does not exist."""
+        snapshot. A restored history is covered by its own snapshot, the index `first`: what is
+        below it belongs to another history. Raise `Gap` if the snapshot does not exist."""
+        below = opened.snapshot.last_sequence if opened.restored and opened.snapshot else -1
         for sequence in sorted(found, reverse=True):
             batch = found[sequence]
-            if sequence >= next_sequence or not isinstance(batch, Batch):
+            if sequence <= below:
+                return first
+            if sequence >= opened.tip.next_sequence or not isinstance(batch, Batch):
                 continue
             for taken in reversed(codec.snapshots_taken(batch)):
                 index = await self._snapshots.index(taken.name)
@@ -333,6 +341,36 @@ class RingLog:
         their slots may be reused. If `index` is None, no batch is covered."""
         self._covered_sequence = -1 if index is None else index.spec.last_sequence
         self._covered_by = None if index is None else index.name
+
+    async def remains(self) -> tuple[Batch, ...]:
+        found = await Ring(self._reader, self._options.slots).load()
+        stored = (found[sequence] for sequence in sorted(found))
+        return tuple(batch for batch in stored if isinstance(batch, Batch))
+
+    async def restore(self, history: RestoredHistory) -> None:
+        """Write a snapshot of `history` under a sequence that nothing has, and then that sequence
+        with the history's end into its slot. A snapshot without this marker is of no log: the ring
+        cannot be opened then, and the restore is begun again."""
+        self._follower = None
+        async with self._turn:
+            await self._stop_making()
+            ring = Ring(self._reader, self._options.slots)
+            found = await ring.load()
+            indexes = await self._snapshots.indexes()
+            used = [*found, *(index.spec.last_sequence for index in indexes)]
+            marker = log_integrity.Emptied(
+                sequence=max(used, default=-1) + 1,
+                end_offset=history.end_offset,
+                nonce=history.nonce,
+            )
+            draft = SnapshotDraft(
+                end_offset=history.end_offset,
+                last_sequence=marker.sequence,
+                nonce=history.nonce,
+                controller_epoch=history.controller_epoch,
+            )
+            await self._snapshots.write(history.image_bytes, draft)
+            await ring.mark(marker, self._options.backoff_ms)
 
     async def lost(self) -> tuple[str, ...]:
         self._held()

@@ -107,9 +107,7 @@ def assemble(
     exist, and `LogCorrupt` if a batch breaks the chain's rules.
     """
     last = max(found, default=-1)
-    for snapshot in sorted(
-        snapshots, key=lambda s: (s.end_offset, s.controller_epoch), reverse=True
-    ):
+    for snapshot in sorted(snapshots, key=_newest, reverse=True):
         if snapshot.last_sequence > last:
             raise LogRegressed(
                 f"snapshot {snapshot.name} ends at batch {snapshot.last_sequence}, but the log "
@@ -123,6 +121,12 @@ def assemble(
     if (opened := _follow(None, found, last)) is not None:
         return opened
     raise Gap("the metadata log has no snapshot after which all batches exist")
+
+
+def _newest(snapshot: Snapshot) -> tuple[int, int, int]:
+    """Order snapshots by age. The sequence counts first: a restored history has a later one than
+    what it replaced, and may end at a lower offset."""
+    return snapshot.last_sequence, snapshot.end_offset, snapshot.controller_epoch
 
 
 def _follow(
@@ -152,8 +156,12 @@ def _follow(
             raise LogRegressed(
                 f"metadata batch {sequence} does not follow {sequence - 1}: two histories are mixed"
             ) from None
+    at_end = None if snapshot is None else found.get(snapshot.last_sequence)
     return OpenedLog(
-        snapshot=snapshot, batches=tuple(batches), tip=follower.writers_tip()
+        snapshot=snapshot,
+        batches=tuple(batches),
+        tip=follower.writers_tip(),
+        restored=isinstance(at_end, Emptied),
     ), follower
 
 

@@ -32,6 +32,8 @@ from plimsoll_operator.metalog.log_integrity import Emptied
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
 KIND = "MetadataBatch"
+MARKS_MAX = 20
+"""Attempts to write the end of a restored history."""
 SLOTS_AT_FIRST = 64
 """Number of slots made before the first batch is written, and kept ready ahead of the next batch
 later."""
@@ -215,6 +217,33 @@ class Ring:
                 unknown = unknown and self._slots[number] == slot
             elif answer.status in FINAL_REFUSALS and not unknown:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
+
+    async def mark(self, marker: Emptied, backoff_ms: int) -> None:
+        """Write `marker`, the end of a restored history, into the slot of its sequence. Returns only
+        once the outcome is certain. Raise `LogUnavailable` if another process wrote to the slot or
+        the API server refuses."""
+        await self._require(marker.sequence)
+        number = marker.sequence % self.count
+        for attempt in range(MARKS_MAX):
+            if attempt:
+                await kube_objects.pause(backoff_ms, attempt)
+            slot = self._slots[number]
+            try:
+                answer = await self._write(slot, _emptied(self._place, number, marker))
+            except Unanswered:
+                answer = None
+            if answer is not None and answer.status == 200:
+                self._slots[number] = self._slot(kube_objects.decode(answer.body))
+                return
+            now = await self._read_back(number)
+            if now.content == marker:
+                self._slots[number] = now
+                return
+            refused = answer is not None and answer.status in FINAL_REFUSALS
+            if now.uid != slot.uid or now.sequence != slot.sequence or refused:
+                break
+            self._slots[number] = now
+        raise LogUnavailable(f"MetadataBatch {self.name(number)} cannot be written for a restore")
 
     async def _require(self, sequence: int) -> None:
         """Create the slot of batch `sequence` and that of the next batch if this process knows

@@ -52,15 +52,17 @@ class ShownState:
     failures: dict[str, ObjectFailure] = field(default_factory=dict)
     # The condition `ControllerAvailable`, if this term ended an outage.
     outage: Condition | None = None
+    # The condition `MetadataRestored`, if the metadata log was restored within a week.
+    restored: Condition | None = None
     # Actions that wait for a condition, by the key of the reconciler that found them.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
 
     @property
     def notes(self) -> dict[str, Condition]:
         """Return the conditions of the LogCluster that do not follow from the committed image, by
-        type: the outage and the stall causes."""
-        outage = {} if self.outage is None else {self.outage.type: self.outage}
-        return outage | stall_conditions(self.stall_causes)
+        type: the outage, the restored metadata and the stall causes."""
+        known = [one for one in (self.outage, self.restored) if one is not None]
+        return {one.type: one for one in known} | stall_conditions(self.stall_causes)
 
     def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
         """Return the status that the last pass of its reconciler set for `target`. Return None if

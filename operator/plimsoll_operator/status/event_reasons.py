@@ -224,11 +224,16 @@ REASONS = (
         "Objects of the metadata log were deleted; the controller wrote them again.",
     ),
     EventReason(
+        "MetadataRestored",
+        "Warning",
+        ONLY_CLUSTER,
+        "The metadata log had lost records and was restored from the brokers' copies.",
+    ),
+    EventReason(
         Reason.MetadataRegressed.name,
         "Warning",
         ONLY_CLUSTER,
-        "The metadata log lacks records that brokers hold. The controller commits nothing until an "
-        "administrator acts.",
+        "The metadata log lacks records that brokers hold, and is not restored without a person.",
     ),
     EventReason(
         Reason.MetadataTooNew.name,

@@ -121,6 +121,7 @@ class World:
         self.approvals = Approvals(self.loop, self.api_server, self.objects)
         self.operators = operator_hosts(options, self._operator_context(stream()))
         self.ghost.is_declared = self.objects.is_declared
+        self.ghost.applied = self._applied
         self.ghost.strict_slices = options.slice_partitions_max > 10
         self.network.names[CONTROLLERS] = [host.name for host in self.operators]
         self.clients: list[Client] = []
@@ -147,6 +148,11 @@ class World:
         if not self.options.inside and not self.options.tenants:
             return None
         return Secured(self, random.Random(f"secured {seed}"))
+
+    def _applied(self) -> dict[int, int]:
+        """Return the metadata offset that each running broker has applied."""
+        images = {host.id: host.manager.image for host in self.brokers.values() if host.manager}
+        return {b: int(image.next_offset) for b, image in images.items() if image is not None}
 
     def _operator_context(self, rng: random.Random) -> OperatorContext:
         return OperatorContext(

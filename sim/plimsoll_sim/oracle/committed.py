@@ -52,6 +52,8 @@ class MetadataGhost:
         # history.
         self.keepers: frozenset[int] = frozenset()
         self.topics_recreated = False
+        # True if a person has chosen the history to restore, although it may lack records.
+        self.chosen = False
         # True if an object declares this topic after the object that it was bound to is gone.
         self.is_declared: Callable[[Topic], bool] = lambda _: False
         self.strict_slices = True
@@ -59,15 +61,27 @@ class MetadataGhost:
         self.absences = Absences()
         self._nonce: str | None = None
         self._parts: list[Record] = []
+        # The nonce of the batch that ends at each offset of the committed history.
+        self._nonces: dict[int, str] = {}
+        # The highest sequence in a slot of etcd, of whatever history.
+        self._sequence_stored = -1
+        # Returns the metadata offset that each running broker has applied.
+        self.applied: Callable[[], dict[int, int]] = dict
+        # Called once a history was restored in which no committed record is missing.
+        self.was_restored: Callable[[], None] = lambda: None
 
     # --- the log ----------------------------------------------------------------------------------
 
     def stored(self, plural: str, item: dict[str, Any]) -> None:
         """Record that etcd stores this object from now on."""
         spec = item.get("spec", {})
-        if plural != "metadatabatches" or "records" not in spec:
+        if plural != "metadatabatches" or "sequence" not in spec:
             return
-        if self.restored:
+        newest = spec["sequence"] > self._sequence_stored
+        self._sequence_stored = max(self._sequence_stored, spec["sequence"])
+        if spec.get("emptied") and newest:
+            self._history_restored(spec)
+        if self.restored or "records" not in spec:
             return
         if spec["sequence"] != self.sequence or spec.get("previousNonce") != self._nonce:
             raise Violation(
@@ -84,6 +98,29 @@ class MetadataGhost:
         if spec.get("lastOfGroup", True):
             whole, self._parts = self._parts, []
             self._commit(whole)
+            self._nonces[self.image.next_offset] = spec["nonce"]
+
+    def _history_restored(self, spec: dict[str, Any]) -> None:
+        """Check a history that an operator has put in the place of the log in etcd: it is a prefix
+        of the committed history, and no broker has applied more. The log continues after it. If
+        committed records are missing that no broker applied, only the metadata are checked from
+        then on."""
+        end = spec["baseOffset"] + spec["recordCount"]
+        if self.keepers or self._nonces.get(end) != spec["nonce"]:
+            raise Violation(
+                "RestoredHistory", f"what was restored up to offset {end} was never committed"
+            )
+        applied = self.applied()
+        if further := {b: at for b, at in applied.items() if at > end and not self.chosen}:
+            raise Violation(
+                "RestoredHistory", f"restored up to {end}, and brokers have applied {further}"
+            )
+        lost = self.image.next_offset > end
+        self.sequence, self._nonce, self._parts = spec["sequence"] + 1, spec["nonce"], []
+        if lost:
+            return
+        self.restored = False
+        self.was_restored()
 
     def _commit(self, records: list[Record]) -> None:
         self.history += records

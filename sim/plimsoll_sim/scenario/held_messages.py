@@ -148,4 +148,6 @@ def _kafka(frame: Frame) -> str:
 
 def _control(frame: Frame) -> str:
     body = control.decode_request(frame).body
-    return "Metadata" if isinstance(body, FetchMetadata) else type(body.request).__name__
+    if isinstance(body, FetchMetadata):
+        return "Metadata"
+    return type(body.request if isinstance(body, control.Command) else body).__name__

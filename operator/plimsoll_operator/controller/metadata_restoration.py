@@ -1,0 +1,260 @@
+"""Restores a metadata log that lost committed records from the brokers' copies.
+
+`controller_term` runs one `Restoration` when its log cannot be used, and passes it what brokers say
+meanwhile. It hears the brokers' positions, asks for the copy that reaches furthest, and no other
+at the same time, has `restore_decision` decide, and writes the history into the log. It commits
+nothing else; a process that ends half-way leaves a log that the next one restores again. Source:
+docs/protocol.md 3.16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from uuid import UUID
+
+from plimsoll_core.cluster.image_encoding import encode_image
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.metadata_copy import (
+    COPY_BYTES_MAX,
+    PART_BYTES_MAX,
+    CopyWanted,
+    OfferMetadataCopy,
+)
+from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker
+from plimsoll_operator.controller.decision_clock import Clock
+from plimsoll_operator.controller.restore_decision import (
+    NotRestored,
+    Offered,
+    ProvenCopy,
+    Restore,
+    RestoreCase,
+    StoredLog,
+    Unsure,
+    decide_restore,
+    prove_copy,
+)
+from plimsoll_operator.metalog.interface import MetadataLog, RestoredHistory
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.controller")
+
+EPOCHS_ABOVE = 1_000
+"""By how much a restored history's controller epoch is above all that anybody named: brokers that
+did not answer may know newer controllers."""
+PATIENCE_S = 10.0
+"""Seconds that one copy may take from its request to its next part."""
+WAITS = frozenset({Unsure.NO_COPY, Unsure.AWAY, Unsure.ONE_HOLDER, Unsure.OTHER_HISTORY})
+"""Reasons that more answers of brokers can remove."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorationOptions:
+    """`quiet_ms`: how long to wait for another broker's answer; `all_ms`: the longest time to wait
+    for answers in all."""
+
+    quiet_ms: int = 5_000
+    all_ms: int = 20_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Transfer:
+    """A copy that is being received from a broker."""
+
+    offer: OfferMetadataCopy
+    received: bytearray = field(default_factory=bytearray)
+
+
+class Restoration:
+    """One attempt to restore a metadata log. `run` is its task; `hear` and `offered` pass it what
+    brokers send. `confirmed`: returns the history that a person has confirmed, or an empty
+    string."""
+
+    def __init__(
+        self,
+        cluster_id: UUID,
+        log: MetadataLog,
+        clock: Clock,
+        confirmed: Callable[[], str],
+        options: RestorationOptions,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._log = log
+        self._clock = clock
+        self._confirmed = confirmed
+        self._options = options
+        self._offered: dict[BrokerId, Offered] = {}
+        self._unproven: dict[BrokerId, str] = {}
+        self._copy: ProvenCopy | None = None
+        self._parked: dict[BrokerId, asyncio.Future[CopyWanted]] = {}
+        self._offers: dict[BrokerId, OfferMetadataCopy] = {}
+        self._transfer: _Transfer | None = None
+        self._asked_at_ms = 0
+        self._changed = asyncio.Event()
+        self._heard_at_ms = clock.now_ms()
+        self._epoch = 0
+        self._over = False
+
+    # --- what brokers send ---------------------------------------------------------------------
+
+    def hear(self, request: object, controller_epoch: int) -> None:
+        """Note the position that a broker reports in a registration or heartbeat, and the highest
+        controller epoch that it knows."""
+        self._epoch = max(self._epoch, controller_epoch)
+        if isinstance(request, RegisterBroker | Heartbeat) and request.position is not None:
+            self._note(request.broker_id, request.position)
+
+    async def offered(self, offer: OfferMetadataCopy) -> CopyWanted:
+        """Note a broker's offer, or a part of its copy, and return what is wanted next; wait until
+        that is known."""
+        if self._over:
+            return CopyWanted()
+        self._epoch = max(self._epoch, offer.controller_epoch)
+        self._note(offer.broker_id, offer.position, offer)
+        if offer.data and (wanted := await self._part(offer)) is not None:
+            return wanted
+        if (former := self._parked.pop(offer.broker_id, None)) and not former.done():
+            former.set_result(CopyWanted())
+        future: asyncio.Future[CopyWanted] = asyncio.get_running_loop().create_future()
+        self._parked[offer.broker_id], self._offers[offer.broker_id] = future, offer
+        self._changed.set()
+        try:
+            return await future
+        finally:
+            if self._parked.get(offer.broker_id) is future:
+                del self._parked[offer.broker_id]
+
+    def _note(
+        self, broker_id: BrokerId, position: LogPosition, offer: OfferMetadataCopy | None = None
+    ) -> None:
+        self._epoch = max(self._epoch, position.controller_epoch)
+        known = self._offered.get(broker_id)
+        beyond = known.acted_beyond if known is not None and offer is None else False
+        now = Offered(
+            position=position,
+            acted_beyond=beyond if offer is None else offer.acted_beyond,
+            sends=offer is not None or (known is not None and known.sends),
+        )
+        if now == known:
+            return
+        self._offered[broker_id] = now
+        self._heard_at_ms = self._clock.now_ms()
+        self._changed.set()
+
+    async def _part(self, offer: OfferMetadataCopy) -> CopyWanted | None:
+        """Take a part of the copy that was asked for, and return the request for the next. Return
+        None once the copy is complete, or if nothing was asked of this broker."""
+        transfer = self._transfer
+        if transfer is None or transfer.offer.broker_id != offer.broker_id:
+            return None
+        follows = offer.start == len(transfer.received) and offer.position == transfer.offer.position
+        if not follows or not 0 < offer.size <= COPY_BYTES_MAX:
+            self._transfer = None
+            self._changed.set()
+            return None
+        transfer.received += offer.data
+        self._asked_at_ms = self._heard_at_ms = self._clock.now_ms()
+        if len(transfer.received) < offer.size:
+            return CopyWanted(start=len(transfer.received), length=PART_BYTES_MAX)
+        self._transfer = None
+        prove = partial(
+            prove_copy,
+            bytes(transfer.received),
+            self._cluster_id,
+            offer.broker_id,
+            offer.position,
+        )
+        found = await asyncio.to_thread(prove)
+        if isinstance(found, str):
+            logger.warning(
+                "the copy of the metadata from broker %d is not used: %s", offer.broker_id, found
+            )
+            self._unproven[offer.broker_id] = found
+        else:
+            self._unproven.pop(offer.broker_id, None)
+            self._copy = found
+        self._changed.set()
+        return None
+
+    # --- the attempt -----------------------------------------------------------------------------
+
+    async def run(self, log: StoredLog) -> Restore | NotRestored:
+        """Hear brokers until the history to restore is certain or confirmed, write it into the log
+        and return it. Return why it is not restored once no answer that would change that is to be
+        expected. `log`: what is stored. Raises the errors of `MetadataLog.restore`."""
+        try:
+            decision = await self._decide(log)
+            if isinstance(decision, Restore):
+                await self._write(decision)
+            return decision
+        finally:
+            self._over = True
+            for future in self._parked.values():
+                if not future.done():
+                    future.set_result(CopyWanted())
+
+    async def _decide(self, log: StoredLog) -> Restore | NotRestored:
+        began_ms = self._clock.now_ms()
+        while True:
+            self._changed.clear()
+            self._ask()
+            decision = decide_restore(
+                RestoreCase(
+                    offered=self._offered,
+                    copy=self._copy,
+                    unproven=self._unproven,
+                    log=log,
+                    confirmed=self._confirmed(),
+                )
+            )
+            if isinstance(decision, Restore):
+                return decision
+            now_ms = self._clock.now_ms()
+            until_ms = min(
+                began_ms + self._options.all_ms, self._heard_at_ms + self._options.quiet_ms
+            )
+            hopeless = not WAITS & set(decision.reasons) and self._transfer is None
+            if now_ms >= until_ms or hopeless:
+                return decision
+            await set_within(self._changed, (until_ms - now_ms) / 1000)
+
+    def _ask(self) -> None:
+        """Ask for the copy that reaches furthest, unless it is here or on its way. A broker that
+        does not send it in time counts as one without a copy."""
+        now_ms = self._clock.now_ms()
+        if self._transfer is not None:
+            if now_ms < self._asked_at_ms + PATIENCE_S * 1000:
+                return
+            self._transfer = None
+        best = max(
+            (b for b in self._parked if b not in self._unproven and not self._parked[b].done()),
+            key=lambda b: (self._offers[b].position.applied_offset, -b),
+            default=None,
+        )
+        if best is None:
+            return
+        position = self._offers[best].position
+        have = -1 if self._copy is None else int(self._copy.image.next_offset)
+        if position.applied_offset <= have or position.nonce is None:
+            return
+        self._transfer = _Transfer(offer=self._offers[best])
+        self._asked_at_ms = now_ms
+        self._parked[best].set_result(CopyWanted(start=0, length=PART_BYTES_MAX))
+
+    async def _write(self, restore: Restore) -> None:
+        epoch = max(self._epoch, int(restore.image.controller_epoch)) + EPOCHS_ABOVE
+        history = RestoredHistory(
+            image_bytes=await asyncio.to_thread(encode_image, restore.image),
+            end_offset=restore.image.next_offset,
+            nonce=restore.nonce,
+            controller_epoch=epoch,
+        )
+        await self._log.restore(history)
+        logger.warning(
+            "the metadata log was restored up to offset %d from the copies of brokers %s; the next "
+            "term begins above controller epoch %d",
+            *(restore.image.next_offset, list(restore.from_brokers), epoch),
+        )

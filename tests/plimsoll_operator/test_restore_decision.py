@@ -1,0 +1,294 @@
+"""Which history a log that lost records is restored to, and when a person has to confirm it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import msgspec
+from tests.plimsoll_operator.test_group_commit import CLUSTER
+
+from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.image_encoding import encode_image
+from plimsoll_core.cluster.model import ClusterImage, Endpoint, TopicObject
+from plimsoll_core.cluster.record_versions import read_records
+from plimsoll_core.cluster.records import (
+    BrokerRegistered,
+    ControllerChanged,
+    MembersChanged,
+    MetadataVersionFinalized,
+    Record,
+    TopicCreated,
+)
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages.metadata_copy import CopyContent
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_core.messages.requests import LogPosition
+from plimsoll_operator.controller.commit_queue import merged
+from plimsoll_operator.controller.restore_decision import (
+    NotRestored,
+    Offered,
+    ProvenCopy,
+    Restore,
+    RestoreCase,
+    StoredLog,
+    Unsure,
+    decide_restore,
+    prove_copy,
+)
+from plimsoll_operator.metalog import log_integrity
+from plimsoll_operator.metalog.codec import pack
+from plimsoll_operator.metalog.interface import EMPTY_TIP, Batch, OpenedLog
+
+BROKERS = (1, 2, 3)
+
+
+def opening(epoch: int) -> Record:
+    return ControllerChanged(
+        cause="TakeOver",
+        controller_epoch=ControllerEpoch(epoch),
+        identity="o",
+        term_id=f"term-{epoch}" if epoch > 1 else "",
+    )
+
+
+def registered(broker_id: int) -> Record:
+    return BrokerRegistered(
+        cause="started",
+        broker_id=BrokerId(broker_id),
+        incarnation_id=uuid4(),
+        directory_ids=(uuid4(),),
+        endpoints=(Endpoint(name="i", host="h", port=1),),
+    )
+
+
+def members(*ids: int) -> Record:
+    return MembersChanged(cause="spec", broker_ids=tuple(BrokerId(one) for one in ids))
+
+
+class Chain:
+    """A log as one writer after the other made it."""
+
+    def __init__(self, before: Chain | None = None) -> None:
+        self.batches: list[Batch] = [] if before is None else list(before.batches)
+
+    def add(self, *records: Record, epoch: int) -> Chain:
+        grown = Chain(self)
+        tip = EMPTY_TIP
+        for batch in self.batches:
+            tip = tip.after(batch)
+        grown.batches += pack(records, tip, epoch, lambda: uuid4().hex[:16])
+        return grown
+
+    @property
+    def opened(self) -> OpenedLog:
+        found: dict[int, Batch | log_integrity.Emptied] = {b.sequence: b for b in self.batches}
+        return log_integrity.assemble((), found)[0]
+
+    def copies(self) -> tuple[MetadataBatchCopy, ...]:
+        return tuple(merged((batch,)) for batch in self.batches)
+
+    @property
+    def image(self) -> ClusterImage:
+        image = ClusterImage(cluster_id=CLUSTER)
+        for batch in self.batches:
+            image = apply_all(image, read_records(batch.records_json))
+        return image
+
+    @property
+    def position(self) -> LogPosition:
+        last, image = self.batches[-1], self.image
+        return LogPosition(
+            applied_offset=image.next_offset,
+            nonce=last.nonce,
+            controller_epoch=ControllerEpoch(last.controller_epoch),
+            term_id=image.term_id,
+        )
+
+    def sent(self, cluster_id: UUID = CLUSTER) -> bytes:
+        content = CopyContent(
+            image=encode_image(ClusterImage(cluster_id=cluster_id)),
+            nonce=None,
+            controller_epoch=ControllerEpoch(0),
+            batches=self.copies(),
+        )
+        return zlib.compress(msgspec.msgpack.encode(content))
+
+    def proven(self, broker_id: int = 1) -> ProvenCopy:
+        found = prove_copy(self.sent(), CLUSTER, BrokerId(broker_id), self.position)
+        assert isinstance(found, ProvenCopy), found
+        return found
+
+
+def a_log() -> Chain:
+    """Three brokers, at the newest metadata version; the second term has an id."""
+    chain = Chain().add(opening(1), epoch=1).add(members(*BROKERS), epoch=1)
+    for broker_id in BROKERS:
+        chain = chain.add(registered(broker_id), epoch=1)
+    final = MetadataVersionFinalized(cause="all understand", metadata_version=5)
+    return chain.add(final, epoch=1).add(opening(2), epoch=2)
+
+
+OLD = a_log()
+NEW = OLD.add(members(1, 2, 3, 4), epoch=2).add(members(*BROKERS), epoch=2)
+
+
+def offers(**chains: Chain) -> dict[BrokerId, Offered]:
+    return {
+        BrokerId(int(name[1:])): Offered(position=chain.position, sends=True)
+        for name, chain in chains.items()
+    }
+
+
+def a_case(
+    copy: Chain = NEW, log: Chain = OLD, confirmed: str = "", **at: Chain
+) -> RestoreCase:
+    offered = offers(**({"b1": NEW, "b2": NEW, "b3": NEW} | at))
+    return RestoreCase(
+        offered=offered, copy=copy.proven(), log=StoredLog(opened=log.opened), confirmed=confirmed
+    )
+
+
+def unsure(case: RestoreCase) -> set[Unsure]:
+    found = decide_restore(case)
+    assert isinstance(found, NotRestored), found
+    return set(found.reasons)
+
+
+def test_history_that_all_brokers_hold_is_restored() -> None:
+    found = decide_restore(a_case(b3=OLD))
+    assert isinstance(found, Restore)
+    assert found.image == NEW.image
+    assert found.nonce == NEW.position.nonce
+    assert found.from_brokers == (1, 2)
+    assert not found.confirmed
+
+
+def test_doomed_term_on_the_old_log_is_given_up() -> None:
+    doomed = OLD.add(opening(3), epoch=3).add(members(1, 2), epoch=3)
+    assert isinstance(decide_restore(a_case(log=doomed)), Restore)
+
+
+def test_answered_decision_on_old_log_needs_person() -> None:
+    topic = TopicCreated(
+        cause="client", topic_id=uuid4(), name="t", replication_factor=1, min_isr=1
+    )
+    owned = msgspec.structs.replace(
+        topic, object=TopicObject(namespace="n", name="t", uid="u"), cause="object"
+    )
+    doomed = OLD.add(opening(3), epoch=3)
+    assert unsure(a_case(log=doomed.add(topic, epoch=3))) == {Unsure.LOG_DIFFERS}
+    assert isinstance(decide_restore(a_case(log=doomed.add(owned, epoch=3))), Restore)
+
+
+def test_broker_away_needs_a_person() -> None:
+    case = a_case()
+    case = replace(case, offered={b: one for b, one in case.offered.items() if b != 3})
+    assert unsure(case) == {Unsure.AWAY}
+    choice = decide_restore(case)
+    assert isinstance(choice, NotRestored)
+    assert "broker 3 did not answer" in choice.sentence
+    confirmed = decide_restore(replace(case, confirmed=choice.choice))
+    assert isinstance(confirmed, Restore)
+    assert confirmed.confirmed
+    assert unsure(replace(case, confirmed="7-of-something-else")) == {Unsure.AWAY}
+
+
+def test_longer_copy_of_another_broker_is_waited_for() -> None:
+    longer = NEW.add(members(1), epoch=2)
+    assert unsure(a_case(b3=longer)) == {Unsure.OTHER_HISTORY}
+
+
+def test_fork_of_two_histories_needs_a_person() -> None:
+    fork = OLD.add(opening(3), epoch=3)
+    assert unsure(a_case(b3=fork)) == {Unsure.OTHER_HISTORY}
+
+
+def test_position_below_the_copy_is_judged_by_term() -> None:
+    """Its tail begins later, so nonces say nothing."""
+    case = a_case()
+    copy = case.copy
+    assert copy is not None
+    content = CopyContent(
+        image=encode_image(NEW.image),
+        nonce=NEW.position.nonce,
+        controller_epoch=NEW.position.controller_epoch,
+    )
+    stored = zlib.compress(msgspec.msgpack.encode(content))
+    short = prove_copy(stored, CLUSTER, BrokerId(1), NEW.position)
+    assert isinstance(short, ProvenCopy)
+    foreign = LogPosition(
+        applied_offset=OLD.position.applied_offset,
+        nonce="x",
+        controller_epoch=ControllerEpoch(2),
+        term_id="foreign",
+    )
+    offered = dict(case.offered)
+    assert isinstance(decide_restore(replace(case, copy=short, offered=offered)), Restore)
+    offered[BrokerId(3)] = Offered(position=foreign)
+    assert unsure(replace(case, copy=short, offered=offered)) == {Unsure.OTHER_HISTORY}
+
+
+def test_single_holder_of_the_end_needs_a_person() -> None:
+    assert unsure(a_case(b2=OLD, b3=OLD)) == {Unsure.ONE_HOLDER}
+
+
+def test_emptied_broker_needs_a_person() -> None:
+    case = a_case()
+    nothing = LogPosition(
+        applied_offset=ClusterImage(cluster_id=CLUSTER).next_offset,
+        nonce=None,
+        controller_epoch=ControllerEpoch(0),
+        term_id="",
+    )
+    offered = {**case.offered, BrokerId(3): Offered(position=nothing)}
+    assert unsure(replace(case, offered=offered)) == {Unsure.EMPTIED}
+
+
+def test_decision_only_an_answer_told_needs_a_person() -> None:
+    case = a_case()
+    beyond = replace(case.offered[BrokerId(2)], acted_beyond=True)
+    assert unsure(replace(case, offered={**case.offered, BrokerId(2): beyond})) == {
+        Unsure.ACTED_BEYOND
+    }
+
+
+def test_damaged_log_keeps_what_no_broker_has() -> None:
+    further = NEW.add(members(1, 2), epoch=2)
+    left = StoredLog(batches=tuple(further.batches[-2:]), damage="a hole")
+    found = decide_restore(replace(a_case(), log=left))
+    assert isinstance(found, Restore)
+    assert found.image == further.image
+    assert found.nonce == further.position.nonce
+
+
+def test_copy_of_another_cluster_is_not_proven() -> None:
+    found = prove_copy(NEW.sent(uuid4()), CLUSTER, BrokerId(1), NEW.position)
+    assert isinstance(found, str)
+    assert "of cluster" in found
+
+
+def test_copy_is_not_proven_by_less_than_it_states() -> None:
+    for position in (
+        OLD.position,
+        msgspec.structs.replace(NEW.position, nonce="other"),
+        msgspec.structs.replace(NEW.position, term_id="other"),
+    ):
+        assert isinstance(prove_copy(NEW.sent(), CLUSTER, BrokerId(1), position), str)
+
+
+def test_copy_with_gap_or_contradiction_is_not_proven() -> None:
+    gap = Chain()
+    gap.batches = [*NEW.batches[:3], *NEW.batches[4:]]
+    twice = NEW.add(opening(2), epoch=2)
+    for chain in (gap, twice):
+        content = CopyContent(
+            image=encode_image(ClusterImage(cluster_id=CLUSTER)),
+            nonce=None,
+            controller_epoch=ControllerEpoch(0),
+            batches=chain.copies(),
+        )
+        stored = zlib.compress(msgspec.msgpack.encode(content))
+        assert isinstance(prove_copy(stored, CLUSTER, BrokerId(1), NEW.position), str)
+    assert isinstance(prove_copy(b"no copy", CLUSTER, BrokerId(1), NEW.position), str)
