@@ -15,7 +15,13 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.metalog.interface import Batch, LogCorrupt, LogOfAnother, LogRegressed, OpenedLog
+from plimsoll_operator.metalog.interface import (
+    Batch,
+    LogCorrupt,
+    LogOfAnother,
+    LogRegressed,
+    OpenedLog,
+)
 from plimsoll_operator.options import OperatorOptions, from_environment
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause

@@ -141,9 +141,7 @@ def offers(**chains: Chain) -> dict[BrokerId, Offered]:
     }
 
 
-def a_case(
-    copy: Chain = NEW, log: Chain = OLD, confirmed: str = "", **at: Chain
-) -> RestoreCase:
+def a_case(copy: Chain = NEW, log: Chain = OLD, confirmed: str = "", **at: Chain) -> RestoreCase:
     offered = offers(**({"b1": NEW, "b2": NEW, "b3": NEW} | at))
     return RestoreCase(
         offered=offered, copy=copy.proven(), log=StoredLog(opened=log.opened), confirmed=confirmed
@@ -165,7 +163,7 @@ def test_history_that_all_brokers_hold_is_restored() -> None:
     assert not found.confirmed
 
 
-def test_doomed_term_on_the_old_log_is_given_up() -> None:
+def test_later_term_on_old_log_is_given_up() -> None:
     doomed = OLD.add(opening(3), epoch=3).add(members(1, 2), epoch=3)
     assert isinstance(decide_restore(a_case(log=doomed)), Restore)
 
@@ -269,7 +267,7 @@ def test_copy_of_another_cluster_is_not_proven() -> None:
     assert "of cluster" in found
 
 
-def test_copy_is_not_proven_by_less_than_it_states() -> None:
+def test_copy_must_end_at_its_stated_position() -> None:
     for position in (
         OLD.position,
         msgspec.structs.replace(NEW.position, nonce="other"),

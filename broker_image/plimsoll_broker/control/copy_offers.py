@@ -1,5 +1,5 @@
-"""CopyOffers: hands this broker's copy of the metadata to an operator whose metadata log lost
-committed records.
+"""CopyOffers: hands this broker's copy of the metadata to an operator that restores its metadata
+log.
 
 The controller client reports each refusal with the reason MetadataRegressed. This opens a
 connection of its own to the same address, states the broker's position, and sends the copy part by
@@ -34,7 +34,7 @@ from plimsoll_core.messages.metadata_copy import (
 )
 from plimsoll_wire import control
 
-logger = logging.getLogger("plimsoll.metadata")
+logger = logging.getLogger("plimsoll.copy_offers")
 
 CONNECT_MS_MAX = 1_000
 ANSWER_MS_MAX = 60_000
@@ -80,9 +80,7 @@ class CopyOffers:
 
     async def _offer(self, address: ControllerAddress) -> None:
         peers, stream = self._client.peers, self._stream
-        connection = await connect(
-            *address, peers.client_id, CONNECT_MS_MAX, self._client.inside
-        )
+        connection = await connect(*address, peers.client_id, CONNECT_MS_MAX, self._client.inside)
         try:
             replica = stream.replica
             offer = OfferMetadataCopy(
@@ -106,8 +104,8 @@ class CopyOffers:
                 return
             await _send(connection, offer, stored, wanted)
             logger.warning(
-                "sent the copy of the metadata up to offset %d to the operator at %s, whose "
-                "metadata log lacks a part of it",
+                "sent the copy of the metadata up to offset %d to the operator at %s, "
+                "which restores its metadata log",
                 *(replica.image.next_offset, address),
             )
         finally:

@@ -1,7 +1,8 @@
 """The invariants of every committed image, named like the protocol's safety predicates.
 
-Called by tests and the simulator after each record; the operator calls them only for a copy of the
-metadata that a broker has sent. Each predicate yields a sentence per violation. Predicates that need logs or clients are in the simulator.
+Called by tests and the simulator after each record; the operator calls them only for a copy of
+the metadata that a broker has sent. Each predicate yields a sentence per violation. Predicates that
+need logs or clients are in the simulator.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.topics.config_changes import spread_min_isr
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
-
 EPOCH_STEPS = 8
 """Leader epochs that a restored history skips. A decision that no copy has may have used the next
 ones: only those that brokers applied within the last seconds before a power cut, since copies are

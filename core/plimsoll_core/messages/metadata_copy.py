@@ -42,8 +42,8 @@ class OfferMetadataCopy(Message, frozen=True, kw_only=True):
 
 
 class CopyWanted(Message, frozen=True, kw_only=True):
-    """The answer to an offer: send `length` bytes of the copy from `start` on. With length 0 nothing
-    is wanted, and the broker offers again after its next refusal."""
+    """The answer to an offer: send `length` bytes of the copy from `start` on. With length 0
+    nothing is wanted, and the broker offers again after its next refusal."""
 
     start: int = 0
     length: int = 0

@@ -86,8 +86,8 @@ class ConnectionIdentity:
         return None
 
     def hear_offer(self, offer: OfferMetadataCopy) -> bool:
-        """Bind the connection to the broker of `offer` if it has none, and return True. Return False
-        if the connection is another broker's. The metadata log cannot tell if the broker is
+        """Bind the connection to the broker of `offer` if it has none, and return True. Return
+        False if the connection is another broker's. The metadata log cannot tell if the broker is
         registered: it lacks records."""
         if self.broker_id is None:
             self.cluster_id, self.broker_id = offer.cluster_id, offer.broker_id

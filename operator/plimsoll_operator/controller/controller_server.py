@@ -353,12 +353,7 @@ class ServerConnection(asyncio.Protocol):
             return finished_future()
         if self._turned_away(controller):
             return finished_future()
-        refusal = self._identity.hear(command.cluster_id, command.request, controller.image)
-        if refusal is not None:
-            self._reply(correlation_id, controller, refusal)
-            return finished_future()
-        if controller.restores:
-            refusal = controller.hear_restoring(command.request, command.controller_epoch)
+        if (refusal := self._refused_first(command, controller)) is not None:
             self._reply(correlation_id, controller, refusal)
             return finished_future()
         sessions = self._server.sessions(command.cluster_id)
@@ -385,6 +380,14 @@ class ServerConnection(asyncio.Protocol):
         if forwarded:
             self._forwarded.begun(forwarded, work)
         return work
+
+    def _refused_first(self, command: control.Command, controller: Controller) -> Refused | None:
+        """Return the refusal of a command that another broker sent over this connection, or that
+        meets a metadata log which is being restored; None for any other."""
+        refusal = self._identity.hear(command.cluster_id, command.request, controller.image)
+        if refusal is None and controller.restores:
+            return controller.hear_restoring(command.request, command.controller_epoch)
+        return refusal
 
     def _may_propose(self, sessions: BrokerSessions, request: BrokerRequest) -> bool:
         if not isinstance(request, AlterPartition):

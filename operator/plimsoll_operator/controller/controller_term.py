@@ -86,6 +86,9 @@ class Outcome(Enum):
     TOO_NEW = "a newer release has written to the metadata log"
 
 
+WAITS = RestorationOptions()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
     """Options of a controller that differ between Kubernetes, local mode and tests. Durations are
@@ -111,7 +114,7 @@ class ControllerOptions:
     """Function that returns for how many milliseconds in total this process was ready to run but
     had no processor. This time does not count as a broker's silence: requests that arrived
     meanwhile may still be unread."""
-    restoration: RestorationOptions = RestorationOptions()
+    restoration: RestorationOptions = WAITS
     """How long brokers' copies are awaited if the metadata log lost records."""
     restore_choice: Callable[[], str] = lambda: ""
     """Function that returns the history that a person has confirmed to restore (`Restore.choice`),
@@ -443,7 +446,7 @@ class Controller:
     async def _restored(self, error: Exception, why: Refused) -> bool:
         """Restore the metadata log, which cannot be used by `error`, from the brokers' copies.
         Return True if it was restored and can be opened; otherwise `stalled` says why not."""
-        if why.reason != Reason.MetadataRegressed.name:
+        if why.known_reason is not Reason.MetadataRegressed:
             return False
         try:
             log = await self._stored(error)
@@ -480,7 +483,10 @@ class Controller:
         self, work: Coroutine[Any, Any, Restore | NotRestored]
     ) -> Restore | NotRestored | None:
         """Return the result of `work`, or None if the controller is stopped first."""
-        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())
+        working, stopping = (
+            asyncio.ensure_future(work),
+            asyncio.ensure_future(self._stopping.wait()),
+        )
         try:
             watched: set[asyncio.Future[Any]] = {working, stopping}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)

@@ -25,6 +25,7 @@ from plimsoll_core.messages.metadata_copy import (
     OfferMetadataCopy,
 )
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.restore_decision import (
     NotRestored,
@@ -150,7 +151,9 @@ class Restoration:
         transfer = self._transfer
         if transfer is None or transfer.offer.broker_id != offer.broker_id:
             return None
-        follows = offer.start == len(transfer.received) and offer.position == transfer.offer.position
+        follows = (
+            offer.start == len(transfer.received) and offer.position == transfer.offer.position
+        )
         if not follows or not 0 < offer.size <= COPY_BYTES_MAX:
             self._transfer = None
             self._changed.set()
@@ -254,7 +257,7 @@ class Restoration:
         )
         await self._log.restore(history)
         logger.warning(
-            "the metadata log was restored up to offset %d from the copies of brokers %s; the next "
+            "the metadata log was restored up to offset %d from the copies of %s; the next "
             "term begins above controller epoch %d",
-            *(restore.image.next_offset, list(restore.from_brokers), epoch),
+            *(restore.image.next_offset, brokers_text(restore.from_brokers), epoch),
         )

@@ -1,7 +1,7 @@
 """Decides if, and to which history, a metadata log that lost committed records is restored. Pure.
 
 Brokers state their positions; the copy that reaches furthest is proven by `prove_copy`.
-`decide_restore` restores by itself only if no decision can be lost that somebody has acted on;
+`decide_restore` restores by itself only if no decision can be lost that a broker has acted on;
 otherwise it returns a `NotRestored` that says what is uncertain and what a person can confirm.
 Source: docs/protocol.md 3.16.
 """
@@ -26,6 +26,7 @@ from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.requests import LogPosition
+from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.controller.commit_queue import merged, replay, wholes
 from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
 from plimsoll_operator.metalog.interface import Batch, OpenedLog
@@ -58,8 +59,8 @@ MADE_AGAIN = (
     r.CertificatesAllowed,
     r.SnapshotTaken,
 )
-"""Records whose loss nobody notices, if no broker has applied them: the operator decides them again
-from objects and from what brokers report. Others may have been answered to a client, or may have
+"""Records that may be lost if no broker has applied them: the operator decides them again from
+objects and from what brokers report. Others may have been answered to a client, or may have
 led to the deletion of a volume."""
 
 _content = msgspec.msgpack.Decoder(CopyContent)
@@ -68,7 +69,8 @@ _content = msgspec.msgpack.Decoder(CopyContent)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenCopy:
     """A broker's copy of the metadata whose parts prove each other. `tail`: its newest batches;
-    `nonce` and `controller_epoch`: those of its last batch; `digest`: names the history to people."""
+    `nonce` and `controller_epoch`: those of its last batch; `digest`: names the history to
+    people."""
 
     broker_id: BrokerId
     image: ClusterImage
@@ -244,10 +246,8 @@ def _no_copy(case: RestoreCase) -> str:
         broker_id, why = next(iter(sorted(case.unproven.items())))
         return f"The copy of broker {broker_id} cannot be used: {why}."
     if case.offered:
-        return (
-            f"{_named(case.offered)} answered, and sent no copy of the metadata that can be "
-            "restored."
-        )
+        answered = sentence_start(brokers_text(case.offered))
+        return f"{answered} answered, and sent no copy of the metadata that can be restored."
     return "No broker has answered so far."
 
 
@@ -269,32 +269,30 @@ def _uncertain(
         yield Unsure.UNPROVEN, f"the copy of broker {broker_id} is not proven, since {why}"
     known = set(copy.image.brokers)
     if away := sorted(known - set(case.offered)):
-        yield Unsure.AWAY, f"{_named(away)} did not answer and may hold newer metadata"
+        yield Unsure.AWAY, f"{brokers_text(away)} did not answer and may hold newer metadata"
     standings = {b: copy.standing(one.position) for b, one in sorted(case.offered.items())}
     contradict = (Standing.AHEAD, Standing.DIFFERENT, Standing.FORGOTTEN)
     if others := [b for b, standing in standings.items() if standing in contradict]:
-        yield Unsure.OTHER_HISTORY, f"{_named(others)} followed another history"
+        yield Unsure.OTHER_HISTORY, f"{brokers_text(others)} followed another history"
     emptied = [b for b in known & set(case.offered) if case.offered[b].position.nonce is None]
     if emptied:
-        yield Unsure.EMPTIED, f"{_named(sorted(emptied))} lost the metadata that it had applied"
+        yield (
+            Unsure.EMPTIED,
+            f"{brokers_text(sorted(emptied))} lost the metadata that it had applied",
+        )
     if len(ends) < min(2, len(known)):
         yield Unsure.ONE_HOLDER, "no other broker holds its newest records"
     if beyond := [b for b, one in sorted(case.offered.items()) if one.acted_beyond]:
-        yield Unsure.ACTED_BEYOND, f"{_named(beyond)} acted on a decision that no copy has"
+        yield Unsure.ACTED_BEYOND, f"{brokers_text(beyond)} acted on a decision that no copy has"
     if kinds := sorted(_given_up(copy, case.log)):
         yield Unsure.LOG_DIFFERS, f"the log would lose records of its own ({', '.join(kinds)})"
-
-
-def _named(brokers: Iterable[BrokerId]) -> str:
-    ids = sorted(brokers)
-    return f"broker {ids[0]}" if len(ids) == 1 else "brokers " + ", ".join(map(str, ids))
 
 
 # --- the log in storage ------------------------------------------------------------------------
 
 
 def _given_up(copy: ProvenCopy, log: StoredLog) -> set[str]:
-    """Return the kinds of records that only the stored log holds and that nobody decides again."""
+    """Return the kinds of records that only the stored log holds and that are not decided again."""
     if log.opened is not None:
         own = _own_batches(copy, log.opened)
     else:
@@ -333,9 +331,7 @@ def _own_batches(copy: ProvenCopy, opened: OpenedLog) -> list[Batch] | None:
     return None
 
 
-def _holds(
-    copy: ProvenCopy, offset: int, nonce: str, terms: tuple[ControllerTerm, ...]
-) -> bool:
+def _holds(copy: ProvenCopy, offset: int, nonce: str, terms: tuple[ControllerTerm, ...]) -> bool:
     before = [term.id for term in terms if term.first_offset < offset]
     position = LogPosition(
         applied_offset=MetadataOffset(offset),
@@ -356,8 +352,7 @@ def _strangers(copy: ProvenCopy, batches: Iterable[Batch]) -> list[Batch]:
         if batch.end_offset > copy.tail.start
         and batch.nonce not in further
         and batch.last_of_group
-        and copy.tail.standing(MetadataOffset(batch.end_offset), batch.nonce)
-        is not Standing.WITHIN
+        and copy.tail.standing(MetadataOffset(batch.end_offset), batch.nonce) is not Standing.WITHIN
     ]
 
 
@@ -377,9 +372,7 @@ def _further(copy: ProvenCopy, batches: Iterable[Batch]) -> list[Batch]:
     return found
 
 
-def _continued(
-    copy: ProvenCopy, log: StoredLog
-) -> tuple[ClusterImage, str, ControllerEpoch]:
+def _continued(copy: ProvenCopy, log: StoredLog) -> tuple[ClusterImage, str, ControllerEpoch]:
     """Return image, nonce and controller epoch at the end of the history to restore: the copy, and
     what a damaged log still holds beyond it."""
     image, nonce, epoch = copy.image, copy.nonce, copy.controller_epoch

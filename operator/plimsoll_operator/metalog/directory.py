@@ -329,9 +329,7 @@ class DirectoryLog:
             sha256=codec.sha256(stored),
         )
         name = _snapshot_name(history.end_offset, history.controller_epoch)
-        end = RestoredFile(
-            sequence=sequence, end_offset=history.end_offset, nonce=history.nonce
-        )
+        end = RestoredFile(sequence=sequence, end_offset=history.end_offset, nonce=history.nonce)
         try:
             await asyncio.to_thread(write_snapshot, self._path, name, header, stored)
             path = self._path / f"restored-{sequence:020d}.json"

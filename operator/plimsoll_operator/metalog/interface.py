@@ -172,7 +172,22 @@ class RestoredHistory:
     controller_epoch: int
 
 
-class MetadataLog(Protocol):
+class RestorableLog(Protocol):
+    """The part of a metadata log that its restoration from brokers' copies uses."""
+
+    async def remains(self) -> tuple[Batch, ...]:
+        """Return all batches that are still stored, by sequence, of a log that cannot be opened.
+        They need not follow each other. Raises `LogCorrupt` if one cannot be read, and
+        `LogUnavailable`."""
+
+    async def restore(self, history: RestoredHistory) -> None:
+        """Replace the content of the log by `history`, whatever state it is in. The log must then
+        be opened. One compare-and-set is the commit: before it the log is what it was, or cannot be
+        opened; after it, a writer of the replaced log gets `AppendConflict`. Safe to repeat. Raises
+        `LogUnavailable` if another writer was faster or the storage refuses, and `LogCorrupt`."""
+
+
+class MetadataLog(RestorableLog, Protocol):
     async def open(self) -> OpenedLog:
         """Read the whole log, and allow appends after what was read. May be called again at any
         time. Raise `LogUnavailable` if it cannot be read now, `LogRegressed` or `LogCorrupt` if it
@@ -206,17 +221,6 @@ class MetadataLog(Protocol):
     async def mend(self) -> None:
         """Recreate the batches' objects among those that `lost` returns, without their records.
         Call it after a `release`, since only the released snapshot keeps these records."""
-
-    async def remains(self) -> tuple[Batch, ...]:
-        """Return all batches that are still stored, by sequence, of a log that cannot be opened.
-        They need not follow each other. Raises `LogCorrupt` if one cannot be read, and
-        `LogUnavailable`."""
-
-    async def restore(self, history: RestoredHistory) -> None:
-        """Replace the content of the log by `history`, whatever state it is in. The log must then
-        be opened. One compare-and-set is the commit: before it the log is what it was, or cannot be
-        opened; after it, a writer of the replaced log gets `AppendConflict`. Safe to repeat. Raises
-        `LogUnavailable` if another writer was faster or the storage refuses, and `LogCorrupt`."""
 
     def needs_snapshot(self) -> bool:
         """Return True if another snapshot is to be written: the batches since the last one exceed 4

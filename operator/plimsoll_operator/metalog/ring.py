@@ -219,9 +219,9 @@ class Ring:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
 
     async def mark(self, marker: Emptied, backoff_ms: int) -> None:
-        """Write `marker`, the end of a restored history, into the slot of its sequence. Returns only
-        once the outcome is certain. Raise `LogUnavailable` if another process wrote to the slot or
-        the API server refuses."""
+        """Write `marker`, the end of a restored history, into the slot of its sequence. Returns
+        only once the outcome is certain. Raise `LogUnavailable` if another process wrote to the
+        slot or the API server refuses."""
         await self._require(marker.sequence)
         number = marker.sequence % self.count
         for attempt in range(MARKS_MAX):

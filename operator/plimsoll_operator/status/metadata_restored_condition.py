@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import condition, milliseconds
 from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.meta import Condition
@@ -20,11 +21,10 @@ SHOWN_MS = 7 * 86_400_000
 
 def restored_condition(restore: Restore) -> Condition:
     """Return the condition for a history that was just restored."""
-    held = ", ".join(str(broker_id) for broker_id in restore.from_brokers)
     text = (
         f"The metadata log had lost records. It was restored up to offset "
         f"{restore.image.next_offset} (digest {restore.choice.partition('-')[2]}) from the copies "
-        f"of brokers {held}."
+        f"of {brokers_text(restore.from_brokers)}."
     )
     if restore.confirmed:
         text += (

@@ -382,7 +382,7 @@ class World:
         """Heal everything, let clients end, and wait until the cluster has converged."""
         self.heal()
         self.stop_clients = True
-        if self.expect_liveness:
+        if self.expect_liveness and not self.ghost.restored:
             healed = partial(is_finished, self)
             self.until(healed, patience.us_max, "after healing", patience.steps_max)
             compaction.check_agreement(self.ghost, self.brokers)

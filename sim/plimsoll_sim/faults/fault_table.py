@@ -331,6 +331,12 @@ TABLE: tuple[Fault, ...] = (
         rare=True,
     ),
     Fault(
+        "lose_metadata_batches",
+        api_server.lose_metadata_batches,
+        0,
+        "A metadata log of which a part or all is deleted.",
+    ),
+    Fault(
         "restore_etcd_behind_broker",
         restore_etcd_behind_broker.strike,
         0,

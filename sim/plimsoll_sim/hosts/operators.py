@@ -105,6 +105,12 @@ class OperatorHost:
         """Return the outcome of the last term of this process."""
         return None if self._leaders.last is None else self._leaders.last.outcome
 
+    @property
+    def choice(self) -> str:
+        """Return the history that a person may confirm to restore, as this process has named it
+        last; empty if it has named none."""
+        return "" if self._leaders.last is None else self._leaders.last.choice
+
     def start(self) -> Process:
         around = self._around
         self.lives += 1

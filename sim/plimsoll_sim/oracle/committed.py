@@ -63,12 +63,12 @@ class MetadataGhost:
         self._parts: list[Record] = []
         # The nonce of the batch that ends at each offset of the committed history.
         self._nonces: dict[int, str] = {}
+        # Batches that etcd stored since it went back, by the nonce of the one before.
+        self._unfollowed: dict[str | None, dict[str, Any]] = {}
         # The highest sequence in a slot of etcd, of whatever history.
         self._sequence_stored = -1
         # Returns the metadata offset that each running broker has applied.
         self.applied: Callable[[], dict[int, int]] = dict
-        # Called once a history was restored in which no committed record is missing.
-        self.was_restored: Callable[[], None] = lambda: None
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -81,7 +81,10 @@ class MetadataGhost:
         self._sequence_stored = max(self._sequence_stored, spec["sequence"])
         if spec.get("emptied") and newest:
             self._history_restored(spec)
-        if self.restored or "records" not in spec:
+        if "records" not in spec:
+            return
+        if self.restored:
+            self._unfollowed[spec.get("previousNonce")] = spec
             return
         if spec["sequence"] != self.sequence or spec.get("previousNonce") != self._nonce:
             raise Violation(
@@ -89,7 +92,11 @@ class MetadataGhost:
                 f"batch {spec['sequence']} (after {spec.get('previousNonce')}) does not follow "
                 f"batch {self.sequence - 1} ({self._nonce})",
             )
-        self.sequence += 1
+        self._stored(spec)
+
+    def _stored(self, spec: dict[str, Any]) -> None:
+        """Commit a batch that follows the last one."""
+        self.sequence = spec["sequence"] + 1
         self._nonce = spec["nonce"]
         records = _records.decode(msgspec.json.encode(spec["records"]))
         if any(isinstance(record, ControllerChanged) for record in records):
@@ -106,6 +113,10 @@ class MetadataGhost:
         committed records are missing that no broker applied, only the metadata are checked from
         then on."""
         end = spec["baseOffset"] + spec["recordCount"]
+        # A write whose outcome nobody knew may have reached the log after it went back.
+        while self._nonces.get(end) != spec["nonce"] and self._nonce in self._unfollowed:
+            self._stored(self._unfollowed.pop(self._nonce))
+        self._unfollowed.clear()
         if self.keepers or self._nonces.get(end) != spec["nonce"]:
             raise Violation(
                 "RestoredHistory", f"what was restored up to offset {end} was never committed"
@@ -117,10 +128,7 @@ class MetadataGhost:
             )
         lost = self.image.next_offset > end
         self.sequence, self._nonce, self._parts = spec["sequence"] + 1, spec["nonce"], []
-        if lost:
-            return
-        self.restored = False
-        self.was_restored()
+        self.restored = lost
 
     def _commit(self, records: list[Record]) -> None:
         self.history += records

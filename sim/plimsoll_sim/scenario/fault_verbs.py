@@ -9,6 +9,7 @@ from pathlib import Path
 from plimsoll_sim.cluster.lost_disk_content import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.simulated_disk import FileNode, Folder
+from plimsoll_sim.faults.api_server import confirm_history, lose_log
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.fixed_randomness import ALL, Chosen
@@ -340,11 +341,17 @@ def _keep(stage: Stage, words: Words, what: str) -> list[str]:
 
 
 def etcd(stage: Stage, words: Words) -> None:
-    """etcd backup | restore: copy everything that the API server stores, or restore the copy."""
+    """etcd backup | restore | lose | confirm: copy everything that the API server stores, restore
+    the copy, delete the metadata log, or confirm the history that the status names."""
     what = words.take("what becomes of it")
     words.end()
     if what == "backup":
         stage.etcd_backup = stage.world.etcd.backup()
+    elif what == "lose":
+        stage.world.ghost.went_back()
+        lose_log(stage.world)
+    elif what == "confirm":
+        confirm_history(stage.world)
     elif what == "restore" and stage.etcd_backup is not None:
         stage.world.etcd.restore(stage.etcd_backup)
         stage.world.ghost.went_back()

@@ -1,10 +1,31 @@
-"""Runs in which etcd is restored, and the log goes on from the backup."""
+"""Runs in which etcd is restored or loses a part of the log."""
 
 from __future__ import annotations
 
 from plimsoll_sim.runs.profiles.profile import Profile
 
 RESTORES: dict[str, Profile] = {
+    # The log goes back or is lost, more than once, and is restored from the brokers' copies.
+    "restored log": Profile(
+        faults={
+            "restore_etcd": 20,
+            "lose_metadata_batches": 3,
+            "kill_broker": 2,
+            "kill_operator": 3,
+            "degrade_api_server": 1,
+            "change_min_isr": 2,
+            "elect_preferred_leaders": 1,
+            "roll_brokers": 1,
+        },
+        choices={
+            "operators": (1, 2),
+            "slots": (16, 64),
+            "fault_gap_ms": (1_000, 3_000),
+            "heal_ms": (500, 2_000),
+            "consumers": (0,),
+            "think_ms": ((200, 2_000),),
+        },
+    ),
     # One broker knows what etcd lost, and comes back when a snapshot covers it.
     "restored etcd": Profile(
         faults={
