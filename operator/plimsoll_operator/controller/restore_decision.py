@@ -68,7 +68,7 @@ _content = msgspec.msgpack.Decoder(CopyContent)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenCopy:
-    """A broker's copy of the metadata whose parts prove each other. `tail`: its newest batches;
+    """A broker's copy of the metadata, proven by its own parts. `tail`: its newest batches;
     `nonce` and `controller_epoch`: those of its last batch; `digest`: names the history to
     people."""
 
