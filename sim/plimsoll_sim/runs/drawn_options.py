@@ -104,7 +104,7 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
 
 def _with_pools(options: RunOptions) -> RunOptions:
     """Put some of the brokers into a second pool, in some of the runs that remove brokers."""
-    dice = random.Random(f"pools {options}")
+    dice = random.Random(f"pool {options}")
     if "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
         return replace(options, pooled=dice.randint(1, options.brokers))
     return options

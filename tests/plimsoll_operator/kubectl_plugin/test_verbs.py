@@ -142,6 +142,20 @@ async def test_brokers_shows_fence_reason_and_disk_room() -> None:
     assert [bool(row["fenced"]) for row in found.data["brokers"]] == [False, True, False]
 
 
+async def test_brokers_shows_pools_if_there_are_some() -> None:
+    view = {"/brokers": {"brokers": as_json(cluster_views.broker_views(shown(an_image())))}}
+
+    def body(pool: str | None) -> dict[str, Any]:
+        spec = {"clusterRef": {"name": "main"}, "brokerId": 1}
+        return {"metadata": {"name": "main-1"}, "spec": spec, "status": {"pool": pool}}
+
+    for views in (view, None):
+        for pool in ("fast", None):
+            made = scene(views=views, bodies={"logbrokers": [body(pool)]})
+            text = said(await verbs_cluster.brokers(made))
+            assert ("POOL" in text) == ("fast" in text) == bool(pool)
+
+
 async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     hurt = scene(views={"/what-if": as_json(what_if(image, (0, 1)))})
