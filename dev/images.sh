@@ -96,7 +96,7 @@ write_values() {
   cat >"$DEV/values-local.yaml" <<E
 # Written by dev/images.sh: the images that the local node holds, and rights on what tests install.
 externalAccess: {tlsRoutes: true}
-verification: {executors: true}
+verification: {executors: true, drills: true}
 certManager: {enabled: true}
 image: {registry: "", repository: plimsoll/operator, tag: "$(cat "$TAGS/operator")"}
 images:

@@ -87,7 +87,7 @@ USING = e2e(
     "pools",
 )
 # Tests that kill or restart operators in turn, and tolerate it when another test does.
-KILLING = e2e("operations", "inside", "listeners")
+KILLING = e2e("operations", "inside", "listeners", "drills")
 TIERS = (
     Tier(name="e2e-using", about="a real Kubernetes: the demo, topics, kubectl plimsoll, mishaps",
          lane=Lane.RELEASE, marker="e2e", limit_s=1800, paths=USING, workers=2),

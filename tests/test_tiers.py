@@ -12,7 +12,7 @@ from dev.tier_summary import Outcome, judge, progress, summary
 from dev.tiers import ROOT, TIMED_OUT, Run, beside
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
-KILLS = re.compile(r"kill(?:ed)?_operator|rollout|deployment/plimsoll")
+KILLS = re.compile(r"kill(?:ed)?_operator|KillOperator|rollout|deployment/plimsoll")
 """How a test has one pod of the operator end: another leads within seconds."""
 DISTURBS = re.compile(
     r"no_api_server|hung_api_server|stopped_operator|scale\", \"deployment|\bfired\("

@@ -21,6 +21,7 @@ ADVERTISED_HOST_ENV = "PLIMSOLL_ADVERTISED_HOST"
 POD_UID_ENV = "PLIMSOLL_POD_UID"
 REVISION_ENV = "PLIMSOLL_REVISION"
 RACK_ENV = "PLIMSOLL_RACK"
+DRILLS_ENV = "PLIMSOLL_ALLOW_DRILLS"
 
 
 class BadConfig(Exception):
@@ -50,7 +51,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     StopServing if leaders refuse reads and acks=0/1 once another broker may lead without their
     knowledge. `certificates`: a directory with a certificate and a key for each TLS listener; None
     if no TLS listener can be opened. `port_shift`: a number added to the ports of declared
-    listeners, for brokers that share a machine. `memory_limit_bytes`, `open_files_max`: the memory
+    listeners, for brokers that share a machine. `allow_drills`: True if the controller may order
+    faults of a drill. `memory_limit_bytes`, `open_files_max`: the memory
     in bytes and the number of descriptors that the process may use; `__main__` fills them in, with
     None for a limit that is unknown or does not exist. `configs`: Kafka's broker configs by
     name."""
@@ -70,6 +72,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
     certificates: str | None = None
     port_shift: int = 0
+    allow_drills: bool = False
     memory_limit_bytes: int | None = None
     open_files_max: int | None = None
     configs: dict[str, str | int | bool] = {}
@@ -133,6 +136,7 @@ def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerC
         revision=environment.get(REVISION_ENV) or config.revision,
         pod_uid=environment.get(POD_UID_ENV) or config.pod_uid,
         rack=environment.get(RACK_ENV) or config.rack,
+        allow_drills=environment.get(DRILLS_ENV) == "true" or config.allow_drills,
     )
 
 

@@ -50,6 +50,10 @@ class InsidePeers:
         self.let_in_plaintext: Callable[[], int] = lambda: 0
         # Told when other peers are to be let in.
         self.changed: Callable[[], None] = lambda: None
+        # True while a drill keeps this broker apart from all its peers.
+        self.is_cut = False
+        # By how many seconds a drill delays requests to brokers, and replies to them.
+        self.delay_s = 0.0
         if self._files is not None:
             self._files.look()
 
@@ -112,6 +116,18 @@ class InsidePeers:
             await asyncio.sleep(LOOK_S)
         await asyncio.Event().wait()
 
+    # --- drills ---------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Close all connections to and from brokers and controllers, and allow none until
+        `mend`."""
+        self.is_cut = True
+        self._dialler.abort()
+        self.changed()
+
+    def mend(self) -> None:
+        self.is_cut = False
+
     # --- admission -----------------------------------------------------------------------------
 
     def refuses(self, peer: Peer | None, address: str = "") -> str:
@@ -130,14 +146,20 @@ class InsidePeers:
     ) -> tuple[P, Link]:
         """Connect to a broker, and return the connection and its TLS state. Raise OSError if that
         fails or the peer is another broker."""
+        self._check_cut()
         refuses = partial(self._is_not_broker, broker_id)
         return await self._dialler.dial(protocol, address, "", refuses)
 
     async def controller(self, protocol: Callable[[], P], address: PeerAddress) -> tuple[P, Link]:
         """Connect to a controller, and return the connection and its TLS state. Raise OSError."""
+        self._check_cut()
         name = controller_name(self._cluster_id)
         refuses = partial(refuses_controller, self._cluster_id)
         return await self._dialler.dial(protocol, address, name, refuses)
+
+    def _check_cut(self) -> None:
+        if self.is_cut:
+            raise ConnectionRefusedError("a drill has cut this broker's links")
 
     def is_outdated(self, link: Link | None) -> bool:
         """Return True if the connection should be replaced: it must use TLS now, this broker has a

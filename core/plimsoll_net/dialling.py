@@ -162,6 +162,11 @@ class Dialler:
         self._links.add(link)
         return session, link
 
+    def abort(self) -> None:
+        """Close all open connections at once."""
+        for link in list(self._links):
+            link.transport.abort()
+
     def is_outdated(self, link: Link) -> bool:
         """Return True if this connection should be replaced by a new one: it is in plaintext and
         TLS is possible or required now, or this process's certificate has changed."""

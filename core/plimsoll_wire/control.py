@@ -20,6 +20,7 @@ import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
+from plimsoll_core.messages.drills import DrillOrder
 from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
@@ -54,7 +55,8 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     records committed when it was sent. `session_timeout_ms`: milliseconds without a heartbeat after
     which a broker is fenced; 0 if not stated. `log_output`: how the broker should write its log
     lines; None for no change. `topic_defaults`: the cluster's defaults for topics, for clients that
-    ask; None if not stated."""
+    ask; None if not stated. `drill`: the order to a broker of the cluster that is in force; None if
+    there is none."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
@@ -63,6 +65,7 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 0
     log_output: LogOutput | None = None
     topic_defaults: TopicDefaults | None = None
+    drill: DrillOrder | None = None
 
 
 class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.segment_stores import KubeStore
 from plimsoll_operator.history.segments import Budget
+from plimsoll_operator.kube.api_outage import ApiOutage
 from plimsoll_operator.kube.kube_api import KubeApi, Transport
 from plimsoll_operator.kube.official_transport import (
     Access,
@@ -86,7 +88,8 @@ def main() -> None:
     output = LineOutput(handler, options.log_level, "Json")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     metrics = Metrics()
-    counted = metrics.api_calls.around
+    outage = ApiOutage(monotonic_ms)
+    counted = partial(_counted, metrics, outage)
     pools = Pools(
         kube=counted(OfficialTransport(access)),
         lease=counted(OfficialTransport(access, connections=32)),
@@ -99,10 +102,11 @@ def main() -> None:
         lease_kube=KubeApi(pools.lease),
         status_kube=KubeApi(pools.status),
         watch_kube=KubeApi(pools.watch),
-        metadata_log=partial(_log, access, metrics),
+        metadata_log=partial(_log, access, counted),
         objects=Objects(),
         server=ControllerServer("::", options.controller_port, InsideServer()),
         metrics=metrics,
+        outage=outage if options.shared_drills else None,
         pod_look=pod_look(KubeApi(pools.kube)),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
@@ -126,9 +130,17 @@ def _history(options: OperatorOptions, kube: KubeApi, key: Key, cluster_id: UUID
     return Archive(KubeStore(kube, *key, cluster_id), str(cluster_id), budget)
 
 
-def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> KubernetesLog:
+def _counted(metrics: Metrics, outage: ApiOutage, transport: Transport) -> Transport:
+    """Return a transport that sends over `transport`, counts its requests, and fails while a drill
+    keeps this process from the API server."""
+    return metrics.api_calls.around(outage.around(transport))
+
+
+def _log(
+    access: Access, counted: Callable[[Transport], Transport], key: Key, cluster_id: UUID
+) -> KubernetesLog:
     transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
-    return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
+    return KubernetesLog(counted(transport), *key, cluster_id)
 
 
 async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) -> None:

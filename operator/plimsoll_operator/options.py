@@ -45,7 +45,8 @@ class OperatorOptions:
     TLSRoutes, and Certificates of cert-manager. `settings`: defaults for what a LogCluster does not
     state. `topic_id_key`: random bytes of this process (`VolatileState`). `history_days`,
     `history_bytes`: bounds on the archived history of each cluster. `local_faults`: True if
-    brokers are processes of this machine, whose kubelet pauses them on request.
+    brokers are processes of this machine, whose kubelet pauses them on request. `shared_drills`:
+    True if drills may disturb what all LogClusters share: this operator and its API calls.
     """
 
     identity: str
@@ -74,6 +75,7 @@ class OperatorOptions:
     history_days: int = 30
     history_bytes: int = 4 * 1024 * 1024
     local_faults: bool = False
+    shared_drills: bool = False
     log_level: str = "info"
     log_level_file: str = ""
 
@@ -105,6 +107,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         pod_monitors=_boolean(env, "PLIMSOLL_POD_MONITORS", default=False),
         tls_routes=_boolean(env, "PLIMSOLL_TLS_ROUTES", default=False),
         certificates=_boolean(env, "PLIMSOLL_CERTIFICATES", default=False),
+        shared_drills=_boolean(env, "PLIMSOLL_DRILLS", default=False),
         api_server_ports=_ports(env, "PLIMSOLL_API_SERVER_PORTS") or API_SERVER_PORTS,
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
         settings=Settings(

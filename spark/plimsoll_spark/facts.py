@@ -27,6 +27,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     at_ms: Annotated[float, msgspec.Meta(ge=0, lt=AT_MS_MAX)]
     result: str = ""
     message: str = ""
+    until_ms: Annotated[float, msgspec.Meta(ge=0, lt=AT_MS_MAX)] | None = None
 
 
 class _Drill(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,7 +60,13 @@ def marks(drill: str | None) -> tuple[FaultMark, ...]:
     except msgspec.DecodeError:
         return ()
     return tuple(
-        FaultMark(fault=one.fault, at_ms=one.at_ms, result=one.result, message=one.message)
+        FaultMark(
+            fault=one.fault,
+            at_ms=one.at_ms,
+            result=one.result,
+            message=one.message,
+            until_ms=one.until_ms,
+        )
         for one in steps[:FAULTS_MAX]
     )
 

@@ -93,14 +93,19 @@ def _faults(facts: Facts, start_ms: float | None) -> str:
     rows = [
         (
             "" if start_ms is None else f"{(one.at_ms - start_ms) / 1000:,.1f} s",
-            datetime.fromtimestamp(one.at_ms / 1000, UTC).strftime("%H:%M:%S UTC"),
+            _clock(one.at_ms),
+            "" if one.until_ms is None else _clock(one.until_ms),
             one.fault,
             one.result,
             one.message,
         )
         for one in facts.faults
     ]
-    return _table("Faults of the drill", ("after", "at", "fault", "result", "what"), rows)
+    return _table("Faults of the drill", ("after", "at", "until", "fault", "result", "what"), rows)
+
+
+def _clock(at_ms: float) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
 
 
 def _before(outcome: Outcome, facts: Facts) -> str:

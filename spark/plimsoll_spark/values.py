@@ -122,12 +122,14 @@ class PartitionPace(Camel, frozen=True):
 
 class FaultMark(Camel, frozen=True):
     """A fault of the run's drill. `at_ms`: when it was noted, in milliseconds since 1970; `result`:
-    Begun, Injected, Refused or Unknown; `message`: a sentence about the result."""
+    Begun, Injected, Refused or Unknown; `message`: a sentence about the result; `until_ms`: when it
+    ended, None if it does not last."""
 
     fault: str
     at_ms: float
     result: str
     message: str
+    until_ms: float | None = None
 
 
 class Previous(Camel, frozen=True):

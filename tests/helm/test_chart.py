@@ -159,6 +159,19 @@ def test_drills_rights_and_their_limits_come_together():
     assert not limits & set(confining(enabled))
 
 
+def test_operator_deletes_own_pod_only_for_drills():
+    def deletes(*settings: str) -> bool:
+        watched = "watch.namespaces={shop}"
+        return any(
+            rule.get("resources") == ["pods"] and rule["verbs"] == ["get", "delete"]
+            for name, rule in rules(watched, "verification.enabled=true", *settings)
+            if name == "plimsoll-authorities"
+        )
+
+    assert not deletes()
+    assert deletes("verification.drills=true")
+
+
 def test_nodes_are_read_only_for_racks():
     def about_nodes(*settings: str) -> list[dict[str, Any]]:
         return [rule for _, rule in rules(*settings) if "nodes" in rule.get("resources", ())]

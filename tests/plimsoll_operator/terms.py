@@ -14,6 +14,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
 from plimsoll_operator.controller.controller_stats import ControllerStats
+from plimsoll_operator.controller.drill_orders import DrillOrders
 from plimsoll_operator.kube.resources import LEASES, LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.metalog.interface import LogUsage
@@ -45,6 +46,7 @@ class StubController:
         self.now_ms = 1_000_000
         self.stats = ControllerStats()
         self.snapshotter = StubSnapshotter()
+        self.drill_orders = DrillOrders(lambda: self.now_ms)
         self.reply: Reply = lambda _: Done()
         self.asked: list[Request] = []
 

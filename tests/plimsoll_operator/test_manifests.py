@@ -332,6 +332,9 @@ def test_pod_processes_are_shared_for_drills_only():
     def shared(**spec: Any) -> bool:
         (manifest,) = broker_sets(a_context(**spec), [BrokerId(0)])
         pod = manifest["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        obeys = {"name": "PLIMSOLL_ALLOW_DRILLS", "value": "true"} in container["env"]
+        assert obeys == pod["shareProcessNamespace"]
         return bool(pod["shareProcessNamespace"])
 
     assert not shared()

@@ -33,6 +33,7 @@ from plimsoll_core.addresses import host_and_port, split_address
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
+from plimsoll_core.messages.drills import DrillOrder
 from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
@@ -248,6 +249,7 @@ class HeartbeatResult:
     metadata_end: MetadataOffset = _NONE_COMMITTED
     session_timeout_ms: int = 0
     log_output: LogOutput | None = None
+    drill: DrillOrder | None = None
 
 
 class ControllerClient:
@@ -375,6 +377,7 @@ class ControllerClient:
             reply.metadata_end,
             reply.session_timeout_ms,
             reply.log_output,
+            reply.drill,
         )
 
     def give_up(self, why: str) -> None:

@@ -7,6 +7,7 @@ broker's lifetime for each port, which has a table of its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
 from plimsoll_broker.control.controller_client import ControllerClient
@@ -47,7 +48,7 @@ from plimsoll_broker.handlers.security.client_quotas import alter_quotas, descri
 from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
 from plimsoll_broker.handlers.topic_changes import create_partitions, create_topics, delete_topics
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import Handler
+from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext, Result
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Forwarded
@@ -145,7 +146,24 @@ def routes(
 
 def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
     """Return the handlers of the APIs that followers use, for the replication port."""
-    return {
+    handlers: dict[ApiKey, Handler] = {
         ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),
     }
+    return {key: _slowed(handler, manager) for key, handler in handlers.items()}
+
+
+def _slowed(handler: Handler, manager: ReplicaManager) -> Handler:
+    """Return a handler that answers as `handler` does, later while a drill slows this broker's
+    links."""
+
+    async def late(context: RequestContext, delay_s: float) -> Reply | None:
+        await asyncio.sleep(delay_s)
+        result = handler(context)
+        return await result if isinstance(result, Awaitable) else result
+
+    def handle(context: RequestContext) -> Result:
+        delay_s = manager.peers.delay_s
+        return late(context, delay_s) if delay_s else handler(context)
+
+    return handle

@@ -29,6 +29,7 @@ from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.assembly import OwnLifetime, assemble
 from plimsoll_broker.node.client_listeners import implicit_endpoint
+from plimsoll_broker.node.drill_faults import DrillFaults
 from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
@@ -115,6 +116,9 @@ class BrokerNode:
         )
         self._inside = InsidePeers(config.cluster_id, config.certificates)
         self._client = ControllerClient(peers, self._inside)
+        self._drill = DrillFaults(
+            peers.broker_id, self._inside, self._disk, allowed=config.allow_drills
+        )
 
     @property
     def ready(self) -> bool:
@@ -192,6 +196,7 @@ class BrokerNode:
             closed_listeners={} if serving is None else serving.clients.closed,
             partitions_max=self._store.partitions_max,
             disk_short=manager is not None and manager.disk_shares.short,
+            drill=self._drill.number,
         )
 
     def _acted_beyond(self) -> bool:
@@ -238,6 +243,7 @@ class BrokerNode:
         finally:
             await self._cancel_tasks()
             self._close_copy()
+            self._drill.close()
             self._client.close()
             self._store.release_lock()
             await metrics_server.close()
@@ -278,7 +284,10 @@ class BrokerNode:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
         asked = HeartbeatPeers(
-            groups=self._groups, figures=self._figures, write_lines=self.write_lines
+            groups=self._groups,
+            figures=self._figures,
+            write_lines=self.write_lines,
+            drill=self._drill.ordered,
         )
         self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease, asked)
         self._spawn("metadata stream", stream.run())

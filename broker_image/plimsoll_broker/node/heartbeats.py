@@ -19,6 +19,7 @@ from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages.brokers import BrokerFigures, LogOutput
+from plimsoll_core.messages.drills import DrillOrder
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
@@ -42,11 +43,13 @@ class HeartbeatPeers:
     """The components from which heartbeats get the values that they send, and which get what they
     receive. `groups`: returns the number of groups coordinated here, or None before any can be.
     `figures`: returns the figures for the cluster's status, or None. `write_lines`: sets the format
-    of log lines that the controller states."""
+    of log lines that the controller states. `drill`: gets the order of a drill, and returns True if
+    the controller is to hear at once that it was taken."""
 
     groups: Callable[[], int | None] = lambda: None
     figures: Callable[[], BrokerFigures | None] = lambda: None
     write_lines: Callable[[LogOutput], None] = lambda _: None
+    drill: Callable[[DrillOrder], bool] = lambda _: False
 
 
 NOTHING_ASKED = HeartbeatPeers()
@@ -169,6 +172,8 @@ class Heartbeats:
             self._extend_lease(sent_ms, result)
             if result.log_output is not None:
                 self._asked.write_lines(result.log_output)
+            if result.drill is not None and self._asked.drill(result.drill):
+                self._kick.set()
         match result.answer:
             case HeartbeatAnswer(is_fenced=is_fenced, should_shut_down=should_shut_down):
                 if is_fenced != self.fenced:

@@ -48,6 +48,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._silence_s = 0.0  # how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
         self.link: Link | None = None
+        # By whom a drill delays replies; None: nobody.
+        self.peers: InsidePeers | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
@@ -78,6 +80,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._silence_s = silence_s
         try:
             answer: memoryview = await reply
+            if self.peers is not None and self.peers.delay_s:
+                await asyncio.sleep(self.peers.delay_s)
             return answer
         finally:
             self._reply = None
@@ -202,5 +206,5 @@ async def open_to(
             connection, link = await peers.broker(PeerConnection, address, broker_id)
     except (OSError, TimeoutError) as error:
         raise PeerLost(f"{address}: {error or 'no answer'}") from error
-    connection.link = link
+    connection.link, connection.peers = link, peers
     return connection

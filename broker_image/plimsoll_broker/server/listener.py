@@ -38,6 +38,8 @@ _SWEEP_PAUSE_S = 0.01
 connections. A sweep of thousands of connections in one turn of the event loop delayed requests by
 tens of milliseconds. A sweep has at most `_SWEEP_PORTIONS` portions."""
 _BACKLOG = 512
+CUT = "drill"
+"""The reason with which connections are closed while a drill cuts this broker's links."""
 
 
 class ClientCertificates(Protocol):
@@ -190,10 +192,12 @@ class BrokerListener:
 
     def review(self) -> None:
         """Close the open connections, with or without a certificate, that `inside` no longer
-        admits."""
+        admits; all of them while a drill cuts this broker's links."""
         assert self.inside is not None, "the followers' listener"
         for session in list(self._open):
-            if session.inside_peer is not None:
+            if self.inside.is_cut:
+                reason = CUT
+            elif session.inside_peer is not None:
                 reason = self.inside.refuses(session.inside_peer)
             else:
                 reason = "" if self.inside.lets_plaintext_in else PLAINTEXT
@@ -257,6 +261,9 @@ class BrokerListener:
         return Session(self._owner)
 
     def _opened(self, session: Session) -> bool:
+        if self.inside is not None and self.inside.is_cut:
+            self.stats.turned_away += 1
+            return False
         if self.connections >= self.limits.connections_max and not self._make_room():
             self.stats.turned_away += 1
             return False

@@ -126,6 +126,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _OPEN_FILES = Path("/proc/self/fd")
 _THREADS = 8
+DRILLED = "a drill fills it"
 _SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _SYNC_FILE_RANGE_WRITE = 2
 
@@ -175,10 +176,11 @@ class DiskFile:
     its descriptor is not reused under the reader.
     """
 
-    __slots__ = ("_fd", "path", "unsynced")
+    __slots__ = ("_disk", "_fd", "path", "unsynced")
 
-    def __init__(self, fd: int, path: Path) -> None:
+    def __init__(self, fd: int, path: Path, disk: Disk) -> None:
         self._fd = fd
+        self._disk = disk
         self.path = path
         self.unsynced = False
         """True if data were written through this descriptor since its last sync."""
@@ -187,6 +189,8 @@ class DiskFile:
         """Write all of `data` at the end of the file. Raise StorageError; then some of the data may
         have been written."""
         self.unsynced = True
+        if self._disk.is_full:
+            raise StorageError(StorageFault.FULL, self.path, DRILLED)
         try:
             written = os.write(self._fd, data)
             if written != len(data):
@@ -266,7 +270,10 @@ class Lock:
 
 class Disk:
     """The files of a real disk; the simulator replaces it. Every method raises StorageError.
-    `files`: the open files of logs, made on first use."""
+    `files`: the open files of logs, made on first use. `is_full`: True while a drill has the disk
+    behave as a full one: nothing can be appended, and no room is left."""
+
+    is_full = False
 
     @cached_property
     def files(self) -> OpenFiles:
@@ -282,7 +289,7 @@ class Disk:
         raise StorageError then."""
         with _translated(path):
             flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if make else 0)
-            return DiskFile(os.open(path, flags, 0o644), path)
+            return DiskFile(os.open(path, flags, 0o644), path, self)
 
     def open_kept(self, holder: Holder, path: Path, *, make: bool) -> DiskFile:
         """Open a file as `open` does, and count it in `files` for its holder. If the process has no
@@ -382,7 +389,8 @@ class Disk:
         """Return the free bytes and the size of the file system of `path`."""
         with _translated(path):
             found = os.statvfs(path)
-            return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+            free = 0 if self.is_full else found.f_bavail * found.f_frsize
+            return free, found.f_blocks * found.f_frsize
 
     def descriptors_max(self) -> int:
         """Return the number of descriptors that this process may have."""
@@ -398,6 +406,8 @@ class Disk:
 
     def set_apart(self, path: Path, size: int) -> None:
         """Make a file that occupies `size` bytes of disk space."""
+        if self.is_full:
+            raise StorageError(StorageFault.FULL, path, DRILLED)
         with _translated(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

@@ -42,6 +42,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     release. `closed_listeners`: for each declared listener that is not open, by name, the reason.
     `partitions_max`: the number of replicas for which it has memory and file descriptors; None if
     not reported. `disk_short`: True if it refuses clients' records because its disk is nearly full.
+    `drill`: the number of the newest drill order that it has taken; 0 if there is none.
     """
 
     disk_free_bytes: int | None = None
@@ -52,6 +53,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     closed_listeners: dict[str, str] = {}
     partitions_max: int | None = None
     disk_short: bool = False
+    drill: int = 0
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

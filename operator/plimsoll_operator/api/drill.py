@@ -20,9 +20,24 @@ from plimsoll_operator.api.meta import (
     described,
 )
 
-Fault = Literal["KillBroker", "PauseBroker", "PreferLeaders", "Reassign", "RollAll"]
+Fault = Literal[
+    "CutApiServer",
+    "CutLinks",
+    "Evict",
+    "FillDisk",
+    "KillBroker",
+    "KillOperator",
+    "LoseVolume",
+    "PauseBroker",
+    "PreferLeaders",
+    "Reassign",
+    "RollAll",
+    "SlowLinks",
+]
 StepResult = Literal["Begun", "Injected", "Refused", "Unknown"]
-PAUSE_DEFAULT = "10s"
+FOR_DEFAULT = "10s"
+FOR_SECONDS_MAX = 60
+"""The longest time in seconds that a fault lasts, except PauseBroker."""
 STEPS_MAX = 20
 _Milliseconds = Annotated[int, Meta(ge=0, le=253_402_300_799_000)]
 """Milliseconds since 1970, before the year 10000."""
@@ -43,16 +58,20 @@ class DrillTarget(Api, frozen=True, kw_only=True):
 
 
 class DrillStep(Api, frozen=True, kw_only=True):
-    """One fault. KillBroker and PauseBroker (plimsoll local alone) need a target, Reassign needs
-    target.leaderOf: that partition leaves its leader. PreferLeaders elects preferred leaders,
-    RollAll restarts all brokers, one safe restart at a time."""
+    """One fault. Faults of one broker need a target: KillBroker, PauseBroker (plimsoll local only),
+    Evict (as kubectl drain does), LoseVolume (its claim and pod are deleted), CutLinks (to brokers
+    and controllers), SlowLinks (0.5 s, to brokers), FillDisk. Reassign needs target.leaderOf: that
+    partition leaves its leader. The others have no target: PreferLeaders elects preferred leaders,
+    RollAll restarts all brokers, one safe restart at a time, KillOperator kills the leading
+    operator, CutApiServer keeps it from the API server."""
 
     at: Annotated[Duration, described("Time since the first acknowledgement, such as 30s.")]
     fault: Fault
     target: DrillTarget | None = None
-    for_: Annotated[Duration | None, described("Length of a pause; default 10s.")] = msgspec.field(
-        name="for", default=None
-    )
+    for_: Annotated[
+        Duration | None,
+        described("For how long a fault lasts that ends by itself; default 10s, at most 60s."),
+    ] = msgspec.field(name="for", default=None)
 
 
 Drill = Annotated[
@@ -67,23 +86,27 @@ Drill = Annotated[
 
 
 class DrillMark(Api, frozen=True, kw_only=True):
-    """The outcome of one fault."""
+    """The outcome of one fault. until: when it ends, if it lasts."""
 
     fault: Short
     time: Time | None = None
+    until: Time | None = None
     result: Short = ""
     message: Sentence = ""
 
 
 class StepRecord(Api, frozen=True, kw_only=True):
     """The outcome of the drill's step with this number, from 0. atMs: when it was noted, by the API
-    server's clock; result: Begun until the outcome is known."""
+    server's clock; untilMs: when a fault that lasts ends, by the same clock; result: Begun until
+    the outcome is known; epoch: the controller epoch of the operator that noted it."""
 
     number: Annotated[int, Meta(ge=0, le=STEPS_MAX - 1)]
     fault: Short
     at_ms: _Milliseconds
     result: StepResult
     message: Sentence = ""
+    until_ms: _Milliseconds | None = None
+    epoch: Annotated[int, Meta(ge=0)] = 0
 
 
 class DrillRecord(Api, omit_defaults=False, frozen=True, kw_only=True):
@@ -100,9 +123,10 @@ DRILL_RULES = (
         "drill and budget need produce: an audit writes nothing.",
     ),
     (
-        "!has(self.drill) || self.drill.all(s, !(s.fault in ['KillBroker', 'PauseBroker']) || "
+        "!has(self.drill) || self.drill.all(s, !(s.fault in ['CutLinks', 'Evict', 'FillDisk', "
+        "'KillBroker', 'LoseVolume', 'PauseBroker', 'SlowLinks']) || "
         "(has(s.target) && has(s.target.broker) != has(s.target.leaderOf)))",
-        "drill: KillBroker and PauseBroker need target.broker or target.leaderOf.",
+        "drill: faults of one broker need target.broker or target.leaderOf.",
     ),
     (
         "!has(self.drill) || self.drill.all(s, s.fault != 'Reassign' || "
@@ -110,8 +134,8 @@ DRILL_RULES = (
         "drill: Reassign needs target.leaderOf, the partition that moves.",
     ),
     (
-        "!has(self.drill) || self.drill.all(s, !(s.fault in ['PreferLeaders', 'RollAll']) || "
-        "!has(s.target))",
-        "drill: PreferLeaders and RollAll concern all brokers and have no target.",
+        "!has(self.drill) || self.drill.all(s, !(s.fault in ['CutApiServer', 'KillOperator', "
+        "'PreferLeaders', 'RollAll']) || !has(s.target))",
+        "drill: CutApiServer, KillOperator, PreferLeaders and RollAll have no target.",
     ),
 )

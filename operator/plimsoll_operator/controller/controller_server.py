@@ -82,6 +82,7 @@ def command_reply(controller: Controller | None, answer: Answer) -> CommandReply
         session_timeout_ms=controller.settings.session_timeout_ms,
         log_output=controller.settings.log_output,
         topic_defaults=_topic_defaults(controller.settings),
+        drill=controller.drill_orders.live,
     )
 
 

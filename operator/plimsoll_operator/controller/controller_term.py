@@ -50,6 +50,7 @@ from plimsoll_operator.controller.commit_queue import (
 )
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
+from plimsoll_operator.controller.drill_orders import DrillOrders
 from plimsoll_operator.controller.metadata_regression_claims import Claims
 from plimsoll_operator.controller.metadata_restoration import Restoration, RestorationOptions
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
@@ -196,6 +197,7 @@ class Controller:
         self._starved_until_ms = 0
         self._background: asyncio.Task[None] | None = None
         self.snapshotter = Snapshotter(self, log)
+        self.drill_orders = DrillOrders(self._clock.now_ms)
 
     # --- what others read ---------------------------------------------------------------------
 

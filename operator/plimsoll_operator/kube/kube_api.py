@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.kube.resources import EVICTIONS, PODS, Kind
 
 Object = dict[str, Any]
 
@@ -342,6 +342,15 @@ class KubeApi:
             options["gracePeriodSeconds"] = grace_seconds
         path = kind.path(namespace, name)
         await self._write(HttpRequest(method="DELETE", path=path, body=_encoded(options)))
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        """Evict exactly the pod with `uid`. Raises `Unavailable` with status 429, and evicts
+        nothing, if a PodDisruptionBudget forbids it now."""
+        body = EVICTIONS.manifest(
+            {"name": name, "namespace": namespace}, deleteOptions={"preconditions": {"uid": uid}}
+        )
+        path = PODS.path(namespace, name) + "/eviction"
+        await self._write(HttpRequest(method="POST", path=path, body=_encoded(body)))
 
     async def _write(self, request: HttpRequest) -> Object:
         return (await self._call(request))[0]

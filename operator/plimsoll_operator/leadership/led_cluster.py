@@ -119,6 +119,8 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
+        # The end of a term that a drill has asked for; None before.
+        self._ending: asyncio.Future[None] | None = None
         # The metadata log as this term opened it; None after the term's first commit.
         self._found_log: OpenedLog | None = None
         # `seen_uids` is one dict for all terms; everything else of a term ends with it.
@@ -133,6 +135,8 @@ class LedCluster:
             lease_name=lease_name,
             write_status=self._write_status,
             show_inside=partial(_show_inside, parts, cluster_id),
+            end_term=self._end_term,
+            cut_api=None if parts.outage is None else parts.outage.begin,
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
             seen_uids={},
@@ -177,6 +181,9 @@ class LedCluster:
         """Stop the controller, which ends the term: `run` then returns. Called before the
         connections of its brokers are closed."""
         await self.controller.stop()
+
+    def _end_term(self) -> None:
+        self._ending = asyncio.ensure_future(self.controller.stop())
 
     def _begin(self) -> None:
         """Create the state of a new term. Nothing is taken from the previous term, since another

@@ -14,6 +14,7 @@ from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.keeper import HistoryKeeper
+from plimsoll_operator.kube.api_outage import ApiOutage
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import PodLook
@@ -90,6 +91,8 @@ class Parts:
     leaders: dict[Key, Led] = field(default_factory=dict)
     # Cluster ids of LogClusters that continue another cluster than their spec and uid say.
     continued: dict[Key, UUID] = field(default_factory=dict)
+    # Outages of the API server that drills cause; None if there are none.
+    outage: ApiOutage | None = None
     # Reads whether a pod was evicted, for counters; None if brokers do not run in Kubernetes pods.
     pod_look: PodLook | None = None
 

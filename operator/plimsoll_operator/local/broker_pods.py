@@ -481,6 +481,8 @@ def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
         "certificates": str(layout.broker_pki(broker_id)),
         "port_shift": broker_id,
     }
+    if pod.get("spec", {}).get("shareProcessNamespace"):
+        config["allow_drills"] = True
     return msgspec.json.format(msgspec.json.encode(config))
 
 

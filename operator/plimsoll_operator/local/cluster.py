@@ -260,6 +260,7 @@ class LocalCluster:
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
                 local_faults=True,
+                shared_drills=True,
                 driver_output=f"the newest file {self._layout.pod_log('{job}-*')}",
             ),
             kube=kube,

@@ -158,14 +158,12 @@ def _added(context: Context) -> PodTemplate:
 
 
 def _pod(context: Context, broker_id: int) -> Manifest:
-    maintenance = context.cluster.spec.maintenance
-    drills = bool(maintenance and maintenance.allow_drills)
     return {
         "serviceAccountName": labels.service_account(context.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         # A drill kills the broker from another container; otherwise processes stay hidden.
-        "shareProcessNamespace": drills,
+        "shareProcessNamespace": _drills(context),
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         **pull_secrets(context.image_pull_secrets),
         "securityContext": pod_security(set_user=context.set_user),
@@ -177,6 +175,11 @@ def _pod(context: Context, broker_id: int) -> Manifest:
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     }
+
+
+def _drills(context: Context) -> bool:
+    maintenance = context.cluster.spec.maintenance
+    return bool(maintenance and maintenance.allow_drills)
 
 
 def _certificates(context: Context, broker_id: int) -> Manifest:
@@ -224,6 +227,7 @@ def _container(context: Context, broker_id: int) -> Manifest:
                 "name": "PLIMSOLL_POD_UID",
                 "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
             },
+            *([{"name": "PLIMSOLL_ALLOW_DRILLS", "value": "true"}] if _drills(context) else []),
         ],
         "ports": [
             {"name": "kafka", "containerPort": labels.KAFKA_PORT, "protocol": "TCP"},

@@ -132,6 +132,7 @@ RIGHTS = (
     _right("Restart all brokers in a drill, by an annotation of the LogCluster.",
            GROUP, "logclusters", "patch", when=DRILLS),
     _right("Move a partition in a drill.", GROUP, "reassignments", "create", when=DRILLS),
+    _right("Evict a broker in a drill.", "", "pods/eviction", "create", when=DRILLS),
     _right("Read whether a namespace is being deleted, and the labels that admit its topics.",
            "", "namespaces", READ, cluster=True),
     _right("Identify the sender of a request for the operator's HTTP view.",

@@ -93,6 +93,10 @@ class Term:
     write_status: Callable[[], Awaitable[object]] = _nowhere
     # Set the identity that the controller shows the cluster's brokers.
     show_inside: Callable[[InsideIdentity], None] = lambda _: None
+    # End this term; the next one begins soon, in this process or another.
+    end_term: Callable[[], None] = lambda: None
+    # Keep this process from the API server for so many milliseconds; None if it has no such means.
+    cut_api: Callable[[int], None] | None = None
     shown: ShownState = field(default_factory=ShownState)
     # State that the reconcilers keep (`kept`), by its class.
     _kept: dict[type, object] = field(default_factory=dict, init=False)

@@ -126,10 +126,10 @@ class SimFile(DiskFile):
 
     __slots__ = ("_node", "_process", "_volume")
 
-    def __init__(self, volume: Volume, process: Process, node: FileNode, path: Path) -> None:
-        super().__init__(-1, path)
-        self._volume = volume
-        self._process = process
+    def __init__(self, disk: SimDisk, node: FileNode, path: Path) -> None:
+        super().__init__(-1, path, disk)
+        self._volume = disk.volume
+        self._process = disk.process
         self._node = node
 
     def append(self, data: Buffer) -> None:
@@ -197,54 +197,54 @@ class SimDisk(Disk):
     """One process's view of a volume. A dead process can change nothing."""
 
     def __init__(self, volume: Volume, process: Process) -> None:
-        self._volume = volume
-        self._process = process
+        self.volume = volume
+        self.process = process
 
     def allow_many_files(self) -> None:
         pass
 
     def _change(self, path: Path, change: Callable[[], None]) -> None:
         """Make one change of a directory. The process may be killed before or after it."""
-        limit = self._volume.writing(self._process, path)
+        limit = self.volume.writing(self.process, path)
         if limit is None or limit:
             change()
         if limit is not None:
-            self._process.die()
+            self.process.die()
             raise ProcessDied
 
     def _look(self, path: Path) -> FileNode | Folder | None:
-        if not self._process.alive:
+        if not self.process.alive:
             raise ProcessDied
-        return self._volume.find(path)
+        return self.volume.find(path)
 
     def open(self, path: Path, *, make: bool = True) -> DiskFile:
         node = self._look(path)
-        self._volume.opening(path)
+        self.volume.opening(path)
         if node is None and not make:
             raise StorageError(StorageFault.IO, path, "no such file")
         if node is None:
-            self._volume.creating(path)
+            self.volume.creating(path)
             node = FileNode()
             made = node
-            self._change(path, lambda: self._volume.folder(path.parent).put(path.name, made))
+            self._change(path, lambda: self.volume.folder(path.parent).put(path.name, made))
         assert isinstance(node, FileNode), path
-        return SimFile(self._volume, self._process, node, path)
+        return SimFile(self, node, path)
 
     def read(self, path: Path) -> bytes | None:
         node = self._look(path)
         if isinstance(node, Folder):
             raise StorageError(StorageFault.IO, path, "it is a directory")
         if node is not None:
-            self._volume.opening(path)
+            self.volume.opening(path)
         return None if node is None else bytes(node.data)
 
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
-        self._volume.opening(path)
-        if self._volume.full:
+        self.volume.opening(path)
+        if self.volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
         node = FileNode(data, durable=True)
-        self._volume.stamp(node)
-        self._change(path, lambda: self._volume.folder(path.parent).put(path.name, node))
+        self.volume.stamp(node)
+        self._change(path, lambda: self.volume.folder(path.parent).put(path.name, node))
         if sync:
             self.sync_directory(path.parent)
 
@@ -252,13 +252,13 @@ class SimDisk(Disk):
         node = self._look(path)
         if not isinstance(node, FileNode):
             raise StorageError(StorageFault.IO, path, "no such file")
-        self._volume.opening(path)
+        self.volume.opening(path)
         self._change(path, node.sync)
 
     def sync_directory(self, path: Path) -> None:
         self._look(path)
-        self._volume.opening(path)
-        self._change(path, self._volume.folder(path).changes.clear)
+        self.volume.opening(path)
+        self._change(path, self.volume.folder(path).changes.clear)
 
     def size(self, path: Path) -> int | None:
         node = self._look(path)
@@ -269,8 +269,8 @@ class SimDisk(Disk):
 
     def list(self, path: Path) -> list[str]:
         self._look(path)
-        self._volume.opening(path)
-        return sorted(self._volume.folder(path).entries)
+        self.volume.opening(path)
+        return sorted(self.volume.folder(path).entries)
 
     def is_directory(self, path: Path) -> bool:
         return isinstance(self._look(path), Folder)
@@ -278,8 +278,8 @@ class SimDisk(Disk):
     def make_directory(self, path: Path) -> None:
         for parent in (*reversed(path.parents), path):
             if self._look(parent) is None:
-                self._volume.creating(parent)
-                self._change(parent, partial(self._volume.make, parent))
+                self.volume.creating(parent)
+                self._change(parent, partial(self.volume.make, parent))
 
     def rename(self, old: Path, new: Path) -> None:
         if self._look(old) is None:
@@ -287,21 +287,21 @@ class SimDisk(Disk):
 
         def change() -> None:
             assert old.parent == new.parent, "no file moves to another directory"
-            self._volume.folder(old.parent).rename(old.name, new.name)
+            self.volume.folder(old.parent).rename(old.name, new.name)
 
         self._change(old, change)
 
     def remove(self, path: Path) -> None:
         if self._look(path) is not None:
-            self._change(path, lambda: _forget(self._volume.folder(path.parent), path.name))
+            self._change(path, lambda: _forget(self.volume.folder(path.parent), path.name))
 
     def remove_tree(self, path: Path) -> None:
         self.remove(path)
 
     def room(self, path: Path) -> tuple[int, int]:
         self._look(path)
-        left = ROOM_BYTES if self._volume.free_bytes is None else self._volume.free_bytes
-        return (0 if self._volume.full else left), ROOM_BYTES
+        left = ROOM_BYTES if self.volume.free_bytes is None else self.volume.free_bytes
+        return (0 if self.volume.full else left), ROOM_BYTES
 
     def descriptors_max(self) -> int:
         """Return the limit of open files, which is so low that logs close and reopen files all the
@@ -309,10 +309,10 @@ class SimDisk(Disk):
         return DESCRIPTORS
 
     def descriptors_left(self) -> int:
-        return 0 if self._volume.no_descriptors else DESCRIPTORS
+        return 0 if self.volume.no_descriptors else DESCRIPTORS
 
     def set_apart(self, path: Path, size: int) -> None:
-        if self._volume.full:
+        if self.volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
         self.open(path)
 
@@ -330,11 +330,11 @@ class SimDisk(Disk):
 
     def lock(self, path: Path) -> Lock | None:
         self.open(path)
-        holder = self._volume.holders.get(str(path))
+        holder = self.volume.holders.get(str(path))
         if holder is not None and holder.alive:
             return None
-        self._volume.holders[str(path)] = self._process
-        return SimLock(self._volume, str(path))
+        self.volume.holders[str(path)] = self.process
+        return SimLock(self.volume, str(path))
 
 
 def _mounted() -> Folder:

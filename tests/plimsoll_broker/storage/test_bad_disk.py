@@ -57,7 +57,7 @@ class FailingDisk(Disk):
 
     def open(self, path, *, make=True):
         file = super().open(path, make=make)
-        failing = FailingFile(os.dup(file._fd), path)
+        failing = FailingFile(os.dup(file._fd), path, self)
         failing.disk = self
         return failing
 

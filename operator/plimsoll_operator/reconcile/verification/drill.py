@@ -2,9 +2,9 @@
 
 The record of a drill is `status.drillRecord` of the Verification. A fault is noted there before it
 is injected, under the object's resourceVersion, so it is injected at most once, whichever operator
-leads. If a later pass finds a fault that is noted but has no outcome, its outcome is Unknown. The
-key `drill.json` of the report's ConfigMap is a copy for the driver's report: others may write it,
-and it is never read.
+leads. If a later pass finds a fault that is noted but has no outcome, its outcome is Unknown; but
+an operator that noted KillOperator and leads no longer was killed. The key `drill.json` of the
+report's ConfigMap is a copy for the driver's report: others may write it, and it is never read.
 
 Times count from the first acknowledgement that the operator saw, by the API server's clock. A run
 that passed although a fault was not injected is Inconclusive (DrillIncomplete).
@@ -12,7 +12,7 @@ that passed although a fault was not injected is Inconclusive (DrillIncomplete).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -20,7 +20,14 @@ import msgspec
 from msgspec.structs import replace
 
 from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.api.drill import DrillMark, DrillRecord, DrillStep, StepRecord
+from plimsoll_operator.api.drill import (
+    FOR_DEFAULT,
+    FOR_SECONDS_MAX,
+    DrillMark,
+    DrillRecord,
+    DrillStep,
+    StepRecord,
+)
 from plimsoll_operator.api.durations import seconds
 from plimsoll_operator.api.verification import Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
@@ -28,7 +35,7 @@ from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, VERIFICATIONS
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.verification.drill_faults import NotInjected, inject
+from plimsoll_operator.reconcile.verification.drill_faults import Injection, NotInjected, inject
 from plimsoll_operator.reconcile.verification.driver_report import final
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 
@@ -40,6 +47,10 @@ PAUSES_ONLY_LOCALLY = (
     "Kubernetes offers the operator no way to pause a process. Use KillBroker, or try PauseBroker "
     "with plimsoll local."
 )
+ONLY_ON_KUBERNETES = ("CutApiServer", "Evict", "LoseVolume")
+SHARED = ("CutApiServer", "Evict", "KillOperator")
+"""Faults that only an installation with `verification.drills` offers: of what all LogClusters
+share, and Evict, for which the operator has no right otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +79,25 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
             "create the Verification anew."
         )
         return _refused("DrillsNotAllowed", text)
-    if not term.options.local_faults and any(one.fault == "PauseBroker" for one in drill):
-        return _refused("FaultNotOffered", f"{PAUSES_ONLY_LOCALLY} No driver was started.")
+    for step in drill:
+        if why := _not_offered(term, step):
+            return _refused("FaultNotOffered", f"{why} No driver was started.")
     return None
+
+
+def _not_offered(term: Term, step: DrillStep) -> str:
+    """Return the reason why this installation cannot inject the fault, as a sentence; "" if it
+    can."""
+    fault, local = step.fault, term.options.local_faults
+    if fault == "PauseBroker":
+        return "" if local else PAUSES_ONLY_LOCALLY
+    if seconds(step.for_ or FOR_DEFAULT) > FOR_SECONDS_MAX:
+        return f"{fault} lasts {FOR_SECONDS_MAX} s at most; state a shorter `for`."
+    if local and fault in ONLY_ON_KUBERNETES:
+        return f"{fault} needs Kubernetes; plimsoll local does not offer it."
+    if fault in SHARED and not term.options.shared_drills:
+        return f"{fault} needs a chart that was installed with verification.drills=true."
+    return ""
 
 
 async def follow(
@@ -90,6 +117,8 @@ async def follow(
     if seen is None:
         return status, None
     record = recorded(verification, seen)
+    if record is not None:
+        record = _settled(record, term.image.controller_epoch)
     if status.phase in ("Completed", "Failed"):
         return judged(verification, record, status), None
     writes = status.counts is not None and status.counts.acked > 0
@@ -114,18 +143,26 @@ async def carry_out(
         if await _note(term, seen, begun) is None:
             return DrillPass(record=None, wait_ms=0)
         return DrillPass(record=begun, wait_ms=_wait_ms(drill, begun, now_ms))
-    record = _settled(record)
+    record = _settled(record, term.image.controller_epoch)
     number = len(record.steps)
     if number < len(drill) and _due_ms(drill[number], record) <= now_ms:
         step = drill[number]
-        noted = StepRecord(number=number, fault=step.fault, at_ms=now_ms, result="Begun")
+        noted = StepRecord(
+            number=number,
+            fault=step.fault,
+            at_ms=now_ms,
+            result="Begun",
+            epoch=term.image.controller_epoch,
+        )
         stored = await _note(term, seen, _with(record, noted))
         if stored is None:
             return DrillPass(record=record, wait_ms=0)  # another write of the status came first
-        done = await _inject(term, verification, step, noted)
+        done, then = await _inject(term, verification, step, noted)
         record = _with(record, done)
-        await _note_outcome(term, verification, stored, record)
+        certain = await _note_outcome(term, verification, stored, record)
         _tell(result, verification, done)
+        if certain and then is not None:
+            then()
     return DrillPass(record=record, wait_ms=_wait_ms(drill, record, now_ms))
 
 
@@ -149,7 +186,11 @@ def marks(record: DrillRecord | None) -> tuple[DrillMark, ...]:
     """Return the outcomes in the record, as the status shows them."""
     return tuple(
         DrillMark(
-            fault=one.fault, time=timestamp(one.at_ms), result=one.result, message=one.message
+            fault=one.fault,
+            time=timestamp(one.at_ms),
+            until=None if one.until_ms is None else timestamp(one.until_ms),
+            result=one.result,
+            message=one.message,
         )
         for one in (record.steps if record is not None else ())
     )
@@ -159,13 +200,12 @@ def judged(
     verification: Verification, record: DrillRecord | None, status: VerificationStatus
 ) -> VerificationStatus:
     """Return the final status with the drill's marks. A Passed run becomes Inconclusive if a fault
-    of its drill was not injected."""
+    of its drill was not injected. `record`: settled."""
     drill = verification.spec.drill
     if drill is None:
         return status
-    settled = None if record is None else _settled(record)
-    status = replace(status, drill=marks(settled))
-    done = settled.steps if settled is not None else ()
+    status = replace(status, drill=marks(record))
+    done = record.steps if record is not None else ()
     if status.verdict != "Passed" or _all_injected(drill, done):
         return status
     missing = [f"{one.fault} ({one.result}: {one.message})" for one in done if _failed(one)]
@@ -196,25 +236,34 @@ def _refused(reason: str, message: str) -> VerificationStatus:
 
 async def _inject(
     term: Term, verification: Verification, step: DrillStep, begun: StepRecord
-) -> StepRecord:
+) -> tuple[StepRecord, Callable[[], None] | None]:
+    """Inject the fault of a step. Return its outcome, and what to do once that is noted."""
     try:
         if not _allowed(term):
             raise NotInjected("The LogCluster no longer allows drills.")
-        text = await inject(term, verification, step, begun.number)
+        done: Injection = await inject(term, verification, step, begun.number)
     except NotInjected as why:
-        return replace(begun, result="Refused", message=str(why))
-    return replace(begun, result="Injected", message=text)
+        return replace(begun, result="Refused", message=str(why)), None
+    outcome = replace(begun, result="Injected", message=done.said, until_ms=done.until_ms)
+    return outcome, done.then
 
 
-def _settled(record: DrillRecord) -> DrillRecord:
-    """Return the record, with the outcome Unknown for a fault that an earlier pass noted and never
-    finished."""
+def _settled(record: DrillRecord, epoch: int) -> DrillRecord:
+    """Return the record with an outcome for each fault that an earlier pass noted and never
+    finished. `epoch`: the present controller epoch. A fault KillOperator of an earlier epoch was
+    injected: its operator leads no longer. The outcome of any other is Unknown."""
+    steps = tuple(_settled_step(one, epoch) for one in record.steps)
+    return replace(record, steps=steps)
+
+
+def _settled_step(step: StepRecord, epoch: int) -> StepRecord:
+    if step.result != "Begun":
+        return step
+    if step.fault == "KillOperator" and 0 < step.epoch < epoch:
+        text = f"The operator of controller epoch {step.epoch} was killed; epoch {epoch} began."
+        return replace(step, result="Injected", message=text)
     text = "The operator did not note whether it injected the fault."
-    steps = (
-        replace(one, result="Unknown", message=text) if one.result == "Begun" else one
-        for one in record.steps
-    )
-    return replace(record, steps=tuple(steps))
+    return replace(step, result="Unknown", message=text)
 
 
 def _with(record: DrillRecord, step: StepRecord) -> DrillRecord:
@@ -256,14 +305,18 @@ async def _note(term: Term, seen: Object, record: DrillRecord) -> Object | None:
 
 async def _note_outcome(
     term: Term, verification: Verification, stored: Object, record: DrillRecord
-) -> None:
-    """Write the record with an outcome, `NOTES_MAX` times at most. If that fails, a later pass
-    takes the outcome for Unknown. `stored`: the Verification as last written. Raises ApiError."""
+) -> bool:
+    """Write the record with an outcome, `NOTES_MAX` times at most, and return True. Return False if
+    that fails: a later pass takes the outcome for Unknown. `stored`: the Verification as last
+    written. Raises ApiError."""
     seen: Object | None = stored
     for _ in range(NOTES_MAX):
-        if seen is None or await _note(term, seen, record) is not None:
-            return
+        if seen is None:
+            return False
+        if await _note(term, seen, record) is not None:
+            return True
         seen = await _seen(term, verification)
+    return False
 
 
 async def _show(term: Term, report: Object, record: DrillRecord | None) -> None:
