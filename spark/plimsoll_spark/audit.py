@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import audit_report, cgroup, session
 from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some, finished_ranges
-from plimsoll_spark.audit_settings import AuditSettings
-from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
+from plimsoll_spark.audit_settings import AuditSettings, MirrorOf
+from plimsoll_spark.audit_verdict import AuditFindings, Mirrored, judge_audit
 from plimsoll_spark.checks import records_so_far
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
 from plimsoll_spark.job_watch import TimeUp, as_json, publish_progress, watch
-from plimsoll_spark.login import librdkafka
+from plimsoll_spark.login import librdkafka, stated_brokers
+from plimsoll_spark.mirror import MirrorAudit, MirrorJob, compare_some, mirror_items
+from plimsoll_spark.mirror_compare import Difference
 from plimsoll_spark.publish import Publisher
 from plimsoll_spark.replica_compare import Finding
 from plimsoll_spark.run import refuse_little, rfc3339
@@ -38,6 +41,7 @@ EXAMPLES_MAX = 20
 FINAL_WITHIN_S = 180.0
 CANCEL_WITHIN_S = 60.0
 RESERVE_S = 10.0
+T = TypeVar("T")
 
 
 class Audit:
@@ -80,8 +84,12 @@ class Audit:
         # that compaction may have done.
         sparse = {name for name, known in compacted.items() if known is not False}
         in_time = True
+        found: list[RangeAudit] = []
+        mirrors = MirrorFindings()
         try:
-            found = self._audited(spark, partitions, sparse, cores)
+            if set(self._settings.checks) != {"MirrorEqual"}:
+                found = self._audited(spark, partitions, sparse, cores)
+            mirrors = self._mirrored(spark, partitions, compacted, cores)
         except TimeUp:
             in_time, found = False, finished_ranges(self._results)
         finally:
@@ -90,7 +98,10 @@ class Audit:
         replaced = _replaced(ids, topics.ids(names, patient=in_time))
         kept = [one for one in found if one.topic not in replaced]
         findings = msgspec.structs.replace(
-            summed(partitions, kept, unknown), missing=missing, in_time=in_time, replaced=replaced
+            with_mirrors(summed(partitions, kept, unknown), mirrors),
+            missing=missing + mirrors.missing,
+            in_time=in_time,
+            replaced=replaced,
         )
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
@@ -152,6 +163,66 @@ class Audit:
         ]
         return found + self._examine(spark, job, again, cores)
 
+    def _mirrored(
+        self,
+        spark: SparkSession,
+        partitions: Sequence[AuditedPartition],
+        compacted: Mapping[str, bool | None],
+        cores: int,
+    ) -> MirrorFindings:
+        """Compare the topics with their sources in the cluster of `mirrorOf`. Raises `Refusal` if
+        the login is for other brokers, `TimeUp`, KafkaException."""
+        of = self._settings.source.mirror_of
+        if of is None or "MirrorEqual" not in self._settings.checks:
+            return MirrorFindings()
+        login = self._source_login(of)
+        names = sorted({one.topic for one in partitions})
+        sources = ExistingTopics(of.bootstrap, login)
+        asked = source_names(names, of.prefix)
+        sparse = {f"{of.prefix}{one}" for one, known in sources.compacted(asked).items() if known}
+        sparse |= {one for one in names if compacted.get(one)}
+        found, lacking = sources.partitions(
+            [one for one in asked if f"{of.prefix}{one}" not in sparse], leaders_only=True
+        )
+        mirrors = [one for one in partitions if one.topic not in sparse]
+        items, missing = mirror_items(mirrors, found, of.prefix)
+        rate = self._settings.source.bytes_per_second
+        job = MirrorJob(
+            login=self._login,
+            source_login=login,
+            until_s=self._deadline_s - RESERVE_S,
+            bytes_per_second=None if rate is None else rate / cores,
+            results=self._results,
+        )
+
+        def compared() -> list[MirrorAudit]:
+            results: list[MirrorAudit] = (
+                spark.sparkContext.parallelize(items, len(items))
+                .mapPartitions(lambda some: compare_some(job, some))
+                .collect()
+            )
+            return results
+
+        results = self._watched(spark, compared) if items else []
+        left_out = [f"{one}: its name does not begin with {of.prefix}" for one in names
+                    if not one.startswith(of.prefix)]  # fmt: skip
+        left_out += [f"{one}: it is compacted, so records cannot be compared in order"
+                     for one in sorted(sparse)]  # fmt: skip
+        return MirrorFindings(tuple(results), (*lacking, *missing, *left_out))
+
+    def _source_login(self, of: MirrorOf) -> dict[str, str]:
+        directory = self._settings.mirror_login
+        if directory is None:
+            return {}
+        stated = {one.strip() for one in of.bootstrap.split(",")}
+        if not stated <= stated_brokers(directory):
+            sentence = (
+                f"the Secret of source.mirrorOf is a login for other brokers than {of.bootstrap}:"
+                " bootstrap.servers in its librdkafka.conf must name all of these"
+            )
+            raise Refusal(Refused.INVALID_SPEC, sentence)
+        return librdkafka(directory)
+
     def _examine(
         self, spark: SparkSession, job: AuditJob, items: Sequence[AuditItem], cores: int
     ) -> list[RangeAudit]:
@@ -167,9 +238,12 @@ class Audit:
             )
             return found
 
+        return self._watched(spark, collected)
+
+    def _watched(self, spark: SparkSession, job: Callable[[], T]) -> T:
         return watch(
             spark,
-            collected,
+            job,
             self._progress,
             until_s=self._deadline_s,
             cancel_within_s=CANCEL_WITHIN_S,
@@ -294,6 +368,57 @@ def summed(
         examples=tuple(examples),
         unread=tuple(unread),
         unknown=unknown,
+    )
+
+
+class MirrorFindings(NamedTuple):
+    """The results of the comparison with another cluster. `missing`: as text, what could not be
+    compared."""
+
+    results: tuple[MirrorAudit, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def source_names(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the names of the sources of mirrors; a name without the prefix has none."""
+    return [one.removeprefix(prefix) for one in names if one.startswith(prefix)]
+
+
+def with_mirrors(findings: AuditFindings, mirrors: MirrorFindings) -> AuditFindings:
+    """Return the findings with those of the comparison with another cluster."""
+    if not mirrors.results:
+        return findings
+    counts = Counter(findings.counts)
+    examples = list(findings.examples)
+    for one in mirrors.results:
+        counts.update(one.counts)
+        examples += [_mirror_example(one, each) for each in one.differences]
+    mirrored = Mirrored(
+        compared=sum(one.compared for one in mirrors.results),
+        extra=sum(one.extra for one in mirrors.results),
+        behind=sum(one.behind for one in mirrors.results),
+    )
+    unread = [f"{one.topic}-{one.partition}: {one.unread}" for one in mirrors.results if one.unread]
+    return msgspec.structs.replace(
+        findings,
+        counts=dict(counts),
+        examples=tuple(examples),
+        missing=(*findings.missing, *unread),
+        mirrored=mirrored,
+    )
+
+
+def _mirror_example(one: MirrorAudit, each: Difference) -> Example:
+    detail = "the mirror lacks them"
+    if each.kind == "altered":
+        detail = f"the mirror holds another record in its place, at its offset {each.at}"
+    return Example(
+        topic=one.topic,
+        partition=one.partition,
+        offset=each.first,
+        last_offset=each.last,
+        kind=each.kind,
+        detail=detail,
     )
 
 

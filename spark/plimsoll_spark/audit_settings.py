@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from plimsoll_spark.settings import Refusal, Refused, Report, check_report, without_nulls
 from plimsoll_spark.values import Camel
 
-AuditCheck = Literal["ReplicasEqual", "Readable", "NoGap", "EpochsOrdered"]
+AuditCheck = Literal["ReplicasEqual", "Readable", "NoGap", "EpochsOrdered", "MirrorEqual"]
 AUDIT_CHECKS: tuple[AuditCheck, ...] = ("ReplicasEqual", "Readable", "NoGap", "EpochsOrdered")
 LEADER_CHECKS: tuple[AuditCheck, ...] = ("Readable", "NoGap", "EpochsOrdered")
 """The checks with `reads: Memory`, which reads from leaders alone."""
@@ -55,6 +55,16 @@ class ExistingTopicsSource(Camel, frozen=True):
         return stated & set(self.compacted) | digests
 
 
+class MirrorOf(Camel, frozen=True):
+    """The other cluster, which holds the sources of the audited topics. `bootstrap`: its brokers'
+    addresses, comma-separated; `has_login`: True if a Secret with a login is mounted; `prefix`:
+    what each audited topic's name has before its source's."""
+
+    bootstrap: str
+    has_login: bool = False
+    prefix: str = ""
+
+
 class Source(Camel, frozen=True):
     """The topics to audit. `reads`: Disk to read every replica on its own broker, Memory to read
     from the leaders only."""
@@ -63,6 +73,8 @@ class Source(Camel, frozen=True):
     reads: Literal["Disk", "Memory"] = "Disk"
     bytes_per_second: int | None = None
     """Bound on the bytes per second that all brokers together send; None: no limit."""
+    mirror_of: MirrorOf | None = None
+    """None: the topics are compared with no other cluster's."""
 
 
 class AuditVerify(Camel, frozen=True):
@@ -84,6 +96,9 @@ class AuditSettings(Camel, frozen=True):
     deadline_seconds: int = 3600
     login: Path | None = None
     """The directory at which the Secret of a User is mounted; None: no login."""
+    mirror_login: Path | None = None
+    """The directory at which the Secret for the cluster of `mirrorOf` is mounted; None: no
+    login."""
 
     @property
     def checks(self) -> tuple[AuditCheck, ...]:
@@ -91,7 +106,8 @@ class AuditSettings(Camel, frozen=True):
         stated = self.verify.checks
         if stated is not None:
             return stated
-        return AUDIT_CHECKS if self.source.reads == "Disk" else LEADER_CHECKS
+        usual = AUDIT_CHECKS if self.source.reads == "Disk" else LEADER_CHECKS
+        return usual if self.source.mirror_of is None else (*usual, "MirrorEqual")
 
 
 def is_audit(path: Path) -> bool:
@@ -104,10 +120,13 @@ def is_audit(path: Path) -> bool:
     return isinstance(content, dict) and content.get("source") is not None
 
 
-def load_audit(path: Path, login: Path | None = None) -> AuditSettings:
-    """Return the settings in a file. `login`: the directory of the mounted Secret, None: no login.
-    Raises `Refusal` if the file is malformed, names no check, asks for ReplicasEqual with `reads:
-    Memory`, or states a limit below 1."""
+def load_audit(
+    path: Path, login: Path | None = None, mirror_login: Path | None = None
+) -> AuditSettings:
+    """Return the settings in a file. `login`, `mirror_login`: the directories of the mounted
+    Secrets, None: no login. Raises `Refusal` if the file is malformed, names no check, asks for
+    ReplicasEqual with `reads: Memory` or for MirrorEqual without `mirrorOf`, or states a limit
+    below 1."""
     try:
         settings = msgspec.convert(
             without_nulls(msgspec.json.decode(path.read_bytes())), AuditSettings
@@ -119,11 +138,16 @@ def load_audit(path: Path, login: Path | None = None) -> AuditSettings:
     if settings.source.reads == "Memory" and "ReplicasEqual" in settings.checks:
         sentence = "the check ReplicasEqual needs reads: Disk, since leaders alone serve memory"
         raise Refusal(Refused.INVALID_SPEC, sentence)
+    if settings.source.mirror_of is None and "MirrorEqual" in settings.checks:
+        sentence = "the check MirrorEqual needs source.mirrorOf"
+        raise Refusal(Refused.INVALID_SPEC, sentence)
     if not settings.checks:
         raise Refusal(Refused.INVALID_SPEC, "verify.checks names no check")
     if (settings.source.bytes_per_second or 1) < 1 or settings.deadline_seconds < 1:
         sentence = "source.bytesPerSecond and deadlineSeconds must be at least 1"
         raise Refusal(Refused.INVALID_SPEC, sentence)
+    if settings.source.mirror_of is not None and settings.source.mirror_of.has_login:
+        settings = msgspec.structs.replace(settings, mirror_login=mirror_login)
     return msgspec.structs.replace(settings, login=login)
 
 

@@ -21,6 +21,8 @@ _KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
     ("missing", "ReplicasEqual", Reason.REPLICAS_DIFFER, "offsets are missing on a replica"),
     ("short", "ReplicasEqual", Reason.REPLICAS_DIFFER, "replicas in sync end early"),
     ("different", "ReplicasEqual", Reason.REPLICAS_DIFFER, "replicas hold different batches"),
+    ("unmirrored", "MirrorEqual", Reason.MIRROR_DIFFERS, "records are not in the mirror"),
+    ("altered", "MirrorEqual", Reason.MIRROR_DIFFERS, "the mirror holds other records"),
     ("epochs", "EpochsOrdered", Reason.EPOCHS_OUT_OF_ORDER, "leader epochs decrease"),
 )
 """The kinds of findings, the gravest first, with the check that they violate."""
@@ -30,13 +32,22 @@ _REMEDIED = (Reason.REPLICA_UNREADABLE, Reason.REPLICAS_DIFFER)
 """The reasons with a remedy that depends on the valid replicas."""
 
 
+class Mirrored(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of records that a mirror and its source both hold, that only the mirror holds,
+    and that the mirror does not hold yet."""
+
+    compared: int
+    extra: int
+    behind: int
+
+
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results of an audit. `audited`: the amounts that were read; `counts`: number of all
     findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
     on it could not be read; `missing`: the partitions that no replica was read of, with the cause,
     as text; `unknown`: topics with an unreadable configuration; `in_time`: False if the deadline
     came before every range was read; `replaced`: the topics that were deleted during the audit, of
-    which nothing is judged."""
+    which nothing is judged; `mirrored`: None if there was no comparison with another cluster."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
@@ -46,6 +57,7 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
     in_time: bool = True
     replaced: tuple[str, ...] = ()
+    mirrored: Mirrored | None = None
 
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
@@ -89,7 +101,8 @@ def _places(kind: str, findings: AuditFindings) -> str:
     if one.last_offset is not None and one.last_offset > one.offset:
         place = f"{one.topic}-{one.partition} at offsets {one.offset} to {one.last_offset}"
     others = f", and {more} more" if more else ""
-    return f"{place} on broker {brokers} ({one.detail}){others}"
+    on = f" on broker {brokers}" if brokers else " of the source"
+    return f"{place}{on} ({one.detail}){others}"
 
 
 def _first(kind: str, findings: AuditFindings) -> Example:
@@ -113,8 +126,17 @@ def _remedy(one: Example) -> str:
 
 
 def _what(findings: AuditFindings) -> str:
-    one = findings.audited
-    return (
-        f"{one.batches} batches with {one.records} records of {one.topics} topics,"
-        f" {one.bytes} bytes of {one.replicas} replicas of {one.partitions} partitions"
-    )
+    one, mirrored = findings.audited, findings.mirrored
+    told = []
+    if one.batches or mirrored is None:
+        told.append(
+            f"{one.batches} batches with {one.records} records of {one.topics} topics,"
+            f" {one.bytes} bytes of {one.replicas} replicas of {one.partitions} partitions"
+        )
+    if mirrored is not None:
+        told.append(
+            f"{mirrored.compared} records of {one.partitions} partitions that equal those of their"
+            f" source; the source's last {mirrored.behind} are not mirrored yet, and"
+            f" {mirrored.extra} are only in the mirror"
+        )
+    return "; ".join(told)

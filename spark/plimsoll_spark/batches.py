@@ -20,7 +20,7 @@ LENGTH_END = 12
 """The length field counts the bytes after itself; it ends here."""
 CRC_FROM = 21
 MAGIC = 2
-CODEC_MASK, CONTROL = 0x07, 0x20
+CODEC_MASK, LOG_APPEND_TIME, CONTROL = 0x07, 0x08, 0x20
 NEXT_MAX = 2**31
 """A batch spans fewer offsets than this."""
 

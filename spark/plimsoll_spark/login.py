@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+BOOTSTRAP = "bootstrap.servers"
+
 
 def librdkafka(login: Path | None) -> dict[str, str]:
     """Return the librdkafka settings by which to log in, without `bootstrap.servers`. `login`: the
@@ -21,6 +23,16 @@ def librdkafka(login: Path | None) -> dict[str, str]:
     return found
 
 
+def stated_brokers(login: Path) -> frozenset[str]:
+    """Return the brokers' addresses that a mounted Secret states; it is a login for these alone.
+    Raises OSError."""
+    text = (login / "librdkafka.conf").read_text()
+    stated = [
+        line.partition("=")[2] for line in text.splitlines() if line.startswith(f"{BOOTSTRAP}=")
+    ]
+    return frozenset(one.strip() for line in stated for one in line.split(",") if one.strip())
+
+
 def _lines(path: Path) -> dict[str, str]:
     pairs = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
-    return {name: value for name, _, value in pairs if name != "bootstrap.servers"}
+    return {name: value for name, _, value in pairs if name != BOOTSTRAP}

@@ -29,6 +29,7 @@ class Reason(Enum):
     REPLICA_UNREADABLE = "ReplicaUnreadable"
     REPLICAS_DIFFER = "ReplicasDiffer"
     EPOCHS_OUT_OF_ORDER = "EpochsOutOfOrder"
+    MIRROR_DIFFERS = "MirrorDiffers"
     REPLICAS_NOT_READ = "ReplicasNotRead"
     TOPIC_RECREATED = "TopicRecreated"
     RECORDS_EXPIRED = "RecordsExpired"

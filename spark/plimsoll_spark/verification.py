@@ -50,6 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="where the Secret with the credentials of evidence.s3 is mounted",
     )
     parser.add_argument(
+        "--mirror-login",
+        type=Path,
+        metavar="DIR",
+        help="where the Secret for the cluster of source.mirrorOf is mounted",
+    )
+    parser.add_argument(
         "--resume", metavar="RUN", help="judge this run by the ledger that it left; write nothing"
     )
     options = parser.parse_args(arguments)
@@ -70,7 +76,7 @@ def _requested(
     """Return where to publish, and a call that makes the run or the audit that the arguments ask
     for. Raises `Refusal`."""
     if is_audit(options.config):
-        audited = load_audit(options.config, options.login)
+        audited = load_audit(options.config, options.login, options.mirror_login)
         return publisher_for(audited.report), partial(Audit, audited)
     settings = requested.load(options.config, options.login, options.evidence)
     if options.resume is not None:

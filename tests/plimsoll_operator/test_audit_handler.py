@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from tests.plimsoll_operator.test_verification_handler import a_scene, report, step
 
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
-from plimsoll_spark.audit_settings import AuditSettings
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, NETWORK_POLICIES, SECRETS
+from plimsoll_spark.audit_settings import AuditSettings, MirrorOf
 
 FOUND = {
     "topic": "orders",
@@ -58,6 +58,39 @@ async def test_audit_starts_without_topic_of_its_own() -> None:
     assert asked.source.existing_topics.match_pattern == "orders.*"
     assert (asked.source.reads, asked.source.bytes_per_second) == ("Disk", 50 * 2**20)
     assert "topic" not in json.dumps(msgspec.to_builtins(asked.report))
+
+
+MIRROR = {"bootstrap": "kafka.other:9092", "secret": "mirror", "prefix": "there."}
+
+
+async def test_audit_waits_for_secret_of_mirrored_cluster() -> None:
+    scene = an_audit(mirrorOf=MIRROR)
+    (waits,) = (await step(scene)).conditions
+    assert (waits.reason, scene.made("jobs")) == ("MirrorNotReady", [])
+    assert "Secret mirror with the key librdkafka.conf does not exist" in waits.message
+
+
+async def test_audit_of_mirror_mounts_login_alone() -> None:
+    scene = an_audit(mirrorOf=MIRROR)
+    secret = {"metadata": {"name": "mirror", "namespace": "kafka"}}
+    scene.kube.put(SECRETS, {**secret, "data": {"librdkafka.conf": "eA==", "other": "eA=="}})
+    await step(scene)
+    asked = config(scene)
+    assert asked.source.mirror_of == MirrorOf(
+        bootstrap="kafka.other:9092", has_login=True, prefix="there."
+    )
+    assert asked.checks[-1] == "MirrorEqual"
+    pod = scene.kube.find(JOBS, "kafka", "check-driver")["spec"]["template"]["spec"]
+    (mounted,) = (one["secret"] for one in pod["volumes"] if one["name"] == "mirror-login")
+    assert [item["key"] for item in mounted["items"]] == ["librdkafka.conf", "ca.crt"]
+    (container,) = pod["containers"]
+    at = container["args"].index("--mirror-login") + 1
+    paths = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert paths["mirror-login"] == container["args"][at]
+    policy = scene.kube.find(NETWORK_POLICIES, "kafka", "check-driver")
+    assert {"ports": [{"protocol": "TCP", "port": 1, "endPort": 65_535}]} in policy["spec"][
+        "egress"
+    ]
 
 
 async def test_names_of_other_topics_stay_secret() -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from plimsoll_spark.audit_settings import AUDIT_CHECKS
+from plimsoll_spark.audit import Audit
+from plimsoll_spark.audit_settings import (
+    AUDIT_CHECKS,
+    AuditSettings,
+    ExistingTopicsSource,
+    MirrorOf,
+    Source,
+)
 from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
 from plimsoll_spark.existing_topics import ExistingTopics
+from plimsoll_spark.publish import publisher_for
+from plimsoll_spark.settings import Refusal, Report
 from plimsoll_spark.topics import OffsetRange
 from plimsoll_spark.values import Audited, Example
 
@@ -108,3 +118,17 @@ def test_damaged_replica_comes_with_its_remedy(kind: str, told: bool) -> None:
     verdict = judge_audit(AUDIT_CHECKS, findings)
     assert verdict.verdict == "Violated"
     assert ("Replace a damaged replica" in verdict.message) is told
+
+
+def test_login_for_other_brokers_is_not_used(tmp_path: Path) -> None:
+    """Else whoever writes a Verification could have another's password sent to a server of
+    theirs."""
+    text = "bootstrap.servers=kafka-0:9092,kafka-1:9092\nsasl.password=s\n"
+    (tmp_path / "librdkafka.conf").write_text(text)
+    source = Source(existing_topics=ExistingTopicsSource(match_pattern="o"))
+    settings = AuditSettings(name="a", bootstrap="b", source=source, mirror_login=tmp_path)
+    audit = Audit(settings, publisher_for(Report(directory=str(tmp_path))), tmp_path)
+    assert audit._source_login(MirrorOf(bootstrap="kafka-1:9092")) == {"sasl.password": "s"}
+    for other in ("evil:9092", "kafka-1:9092,evil:9092"):
+        with pytest.raises(Refusal, match="login for other brokers"):
+            audit._source_login(MirrorOf(bootstrap=other))

@@ -356,13 +356,15 @@ VERIFICATION = Kind(
         (
             "!has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
             "self.verify.checks.all(c, c in "
-            "['ReplicasEqual', 'Readable', 'NoGap', 'EpochsOrdered'])",
-            "With spec.source, checks are ReplicasEqual, Readable, NoGap and EpochsOrdered.",
+            "['ReplicasEqual', 'Readable', 'NoGap', 'EpochsOrdered', 'MirrorEqual'])",
+            "With spec.source, checks are ReplicasEqual, Readable, NoGap, EpochsOrdered and "
+            "MirrorEqual.",
         ),
         (
             "has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
-            "!self.verify.checks.exists(c, c in ['ReplicasEqual', 'Readable', 'EpochsOrdered'])",
-            "ReplicasEqual, Readable and EpochsOrdered need source.",
+            "!self.verify.checks.exists(c, "
+            "c in ['ReplicasEqual', 'Readable', 'EpochsOrdered', 'MirrorEqual'])",
+            "ReplicasEqual, Readable, EpochsOrdered and MirrorEqual need source.",
         ),
         (
             "!has(self.source) || !has(self.source.reads) || self.source.reads != 'Memory' || "

@@ -28,7 +28,14 @@ from plimsoll_operator.api.meta import (
 from plimsoll_operator.api.workload import Budget, Capacity, Load, profile_records
 
 Check = Literal[
-    "NoLoss", "NoDuplicate", "Order", "NoGap", "ReplicasEqual", "Readable", "EpochsOrdered"
+    "NoLoss",
+    "NoDuplicate",
+    "Order",
+    "NoGap",
+    "ReplicasEqual",
+    "Readable",
+    "EpochsOrdered",
+    "MirrorEqual",
 ]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
 """All checks, in the order in which they are reported. NoLoss holds only with acks All and is left
@@ -74,7 +81,7 @@ class Produce(Api, frozen=True, kw_only=True):
 
 class Verify(Api, frozen=True, kw_only=True):
     """The checks that the run makes. Default: all that apply, NoLoss only with acks All,
-    ReplicasEqual only with reads Disk."""
+    ReplicasEqual only with reads Disk, MirrorEqual only with mirrorOf."""
 
     checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
     min_acked_percent: Annotated[

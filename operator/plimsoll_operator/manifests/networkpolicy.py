@@ -118,13 +118,18 @@ class BrokersOf(NamedTuple):
     port: int
 
 
+ANY_PORT: Manifest = {"protocol": "TCP", "port": 1, "endPort": 65_535}
+
+
 class DriverPorts(NamedTuple):
     """The ports that the driver of a Verification connects to: the brokers' listener, the API
-    server, and the S3 server of its evidence, None if it has none."""
+    server, and the S3 server of its evidence, None if it has none. `elsewhere`: True if it reads
+    another cluster, the brokers of which may have any port."""
 
     kafka: int
     api_server: Sequence[int]
     bucket: int | None = None
+    elsewhere: bool = False
 
 
 def driver_policy(
@@ -135,8 +140,8 @@ def driver_policy(
     ports: DriverPorts,
 ) -> Manifest:
     """Build the NetworkPolicy of a Verification's driver: it may connect to the brokers of one
-    cluster, to the API server and to DNS, to an S3 server if `ports` has one, and nothing may
-    connect to it. `selector`: labels of the driver's pod."""
+    cluster, to the API server and to DNS, to an S3 server or elsewhere if `ports` says so; nothing
+    may connect to it. `selector`: labels of the driver's pod."""
     brokers = _brokers(cluster_namespace, cluster_name)
     return NETWORK_POLICIES.manifest(
         metadata,
@@ -149,6 +154,7 @@ def driver_policy(
                 {"to": [brokers], "ports": [_tcp(ports.kafka)]},
                 {"ports": [_tcp(port) for port in ports.api_server]},
                 *({"ports": [_tcp(port)]} for port in (ports.bucket,) if port is not None),
+                *([{"ports": [ANY_PORT]}] if ports.elsewhere else []),
             ],
         },
     )

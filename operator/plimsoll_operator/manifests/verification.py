@@ -52,6 +52,10 @@ DIRECTORY = "/etc/plimsoll"
 LOGIN = "/etc/plimsoll-login"
 EVIDENCE = "/var/lib/plimsoll-evidence"
 BUCKET_LOGIN = "/etc/plimsoll-bucket"
+MIRROR_LOGIN = "/etc/plimsoll-mirror"
+MIRROR_KEY_NEEDED = "librdkafka.conf"
+MIRROR_KEYS = (MIRROR_KEY_NEEDED, "ca.crt")
+"""The keys of the Secret of `source.mirrorOf` that are mounted."""
 BUCKET_KEYS_NEEDED = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 BUCKET_KEYS = (*BUCKET_KEYS_NEEDED, "AWS_SESSION_TOKEN", "ca.crt")
 """The keys of the Secret of `evidence.s3` that are mounted."""
@@ -184,11 +188,13 @@ def children(driver: SparkDriver) -> list[Manifest]:
 def policies(driver: SparkDriver) -> list[Manifest]:
     """Build the NetworkPolicies of the driver and of its executors."""
     port = bucket_port(driver.verification.spec.evidence)
+    source = driver.verification.spec.source
+    elsewhere = source is not None and source.mirror_of is not None
     policy = driver_policy(
         driver.metadata(f"{driver.name}-driver"),
         _selector(driver),
         *driver.verification.cluster_key,
-        DriverPorts(driver.kafka_port, driver.api_server_ports, port),
+        DriverPorts(driver.kafka_port, driver.api_server_ports, port, elsewhere=elsewhere),
     )
     if not driver.executors:
         return [policy]
@@ -323,6 +329,12 @@ def _audit(driver: SparkDriver) -> Manifest:
     }
     if source.bytes_per_second is not None:
         content["bytesPerSecond"] = bytes_per_second(source.bytes_per_second)
+    if (other := source.mirror_of) is not None:
+        content["mirrorOf"] = {
+            "bootstrap": other.bootstrap,
+            "hasLogin": other.secret is not None,
+            "prefix": other.prefix or "",
+        }
     return {"source": content}
 
 
@@ -381,7 +393,12 @@ def job(driver: SparkDriver) -> Manifest:
 def arguments(mounts: Collection[str]) -> list[str]:
     """Return the command-line arguments of a driver. `mounts`: the paths at which its pod mounts
     volumes; arguments about a login or evidence depend on them."""
-    options = (("--login", LOGIN), ("--evidence", EVIDENCE), ("--bucket-login", BUCKET_LOGIN))
+    options = (
+        ("--login", LOGIN),
+        ("--evidence", EVIDENCE),
+        ("--bucket-login", BUCKET_LOGIN),
+        ("--mirror-login", MIRROR_LOGIN),
+    )
     return [
         "--config",
         f"{DIRECTORY}/{FILE}",
@@ -412,12 +429,28 @@ def _evidence_volumes(store: EvidenceStore | None) -> dict[str, tuple[str, Manif
     return {"bucket-login": (BUCKET_LOGIN, {"secret": secret})}
 
 
+def mirror_secret(verification: Verification) -> str | None:
+    """Return the name of the Secret for the cluster of `source.mirrorOf`; None: no login."""
+    source = verification.spec.source
+    return None if source is None or source.mirror_of is None else source.mirror_of.secret
+
+
+def _mirror_volumes(driver: SparkDriver) -> dict[str, tuple[str, Manifest]]:
+    """Return the volume with that Secret, as `_evidence_volumes` does."""
+    name = mirror_secret(driver.verification)
+    if name is None:
+        return {}
+    items = [{"key": key, "path": key} for key in MIRROR_KEYS]
+    secret = {"secretName": name, "items": items, "optional": True}
+    return {"mirror-login": (MIRROR_LOGIN, {"secret": secret})}
+
+
 def _pod(driver: SparkDriver) -> Manifest:
     runner = driver.verification.spec.runner or Runner()
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
     login = [driver.login] if driver.login else []
     rpc = [secret_volume(driver.name)] if driver.executors else []
-    evidence = _evidence_volumes(driver.verification.spec.evidence)
+    evidence = _evidence_volumes(driver.verification.spec.evidence) | _mirror_volumes(driver)
     mounts: list[Manifest] = [
         {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
         {"name": "tmp", "mountPath": TEMPORARY},

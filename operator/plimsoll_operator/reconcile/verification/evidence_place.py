@@ -1,6 +1,6 @@
 """Decides if the place for the evidence of a Verification may be used and is there: its claim, or
-the Secret of its bucket. Called by `reconcile` before the driver starts; never reads what the
-Secret contains."""
+the Secret of its bucket; and if the Secret for a mirrored cluster is there. Called by `reconcile`
+before the driver starts; never reads what a Secret contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import SECRETS, VOLUME_CLAIMS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
-from plimsoll_operator.manifests.verification import BUCKET_KEYS_NEEDED, bucket_port
+from plimsoll_operator.manifests.verification import (
+    BUCKET_KEYS_NEEDED,
+    MIRROR_KEY_NEEDED,
+    bucket_port,
+    mirror_secret,
+)
 from plimsoll_operator.reconcile.verification.driver_report import final
 
 
@@ -60,6 +65,26 @@ async def waits_for_evidence(
     if lacking:
         return _missing(f"Secret {store.s3.secret} has no key {' and no key '.join(lacking)}.")
     return None
+
+
+async def waits_for_mirror(kube: KubeApi, verification: Verification) -> VerificationStatus | None:
+    """Return None if the Secret of `source.mirrorOf` exists with its key, or if none is named. Else
+    return a status that names it. Raises ApiError."""
+    name, namespace = mirror_secret(verification), verification.metadata.namespace
+    if name is None:
+        return None
+    try:
+        secret: Object = await kube.get(SECRETS, namespace, name)
+    except NotFound:
+        secret = {}
+    if MIRROR_KEY_NEEDED in (secret.get("data") or {}):
+        return None
+    text = (
+        f"Secret {name} with the key {MIRROR_KEY_NEEDED} does not exist in {namespace}."
+        " spec.source.mirrorOf names it; the run starts when it is there."
+    )
+    waits = condition("Ready", False, "MirrorNotReady", text)
+    return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
 
 
 def _missing(sentence: str) -> VerificationStatus:

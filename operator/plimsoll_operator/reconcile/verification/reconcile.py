@@ -63,6 +63,7 @@ from plimsoll_operator.reconcile.verification.driver_report import final, report
 from plimsoll_operator.reconcile.verification.evidence_place import (
     never_evidence,
     waits_for_evidence,
+    waits_for_mirror,
 )
 from plimsoll_operator.reconcile.verification.expiry import expire
 from plimsoll_operator.reconcile.verification.volume_room import why_no_room
@@ -227,6 +228,8 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
     if (no_place := await waits_for_evidence(term.kube, verification)) is not None:
         return no_place
+    if (no_login := await waits_for_mirror(term.kube, verification)) is not None:
+        return no_login
     for manifest in children(driver):
         try:
             await _make(term, verification, manifest)
