@@ -167,6 +167,9 @@ class Reason(Enum):
     BrokerLeaving = (Code.INVALID_REPLICA_ASSIGNMENT, "broker-leaving")
     ExplicitPlacement = (Code.INVALID_REQUEST, "explicit-placement")
     VolumeInUse = (Code.INVALID_REQUEST, "volume-in-use")
+    ClusterPaused = (Code.POLICY_VIOLATION, "cluster-paused")
+    ClusterHibernates = (Code.POLICY_VIOLATION, "cluster-hibernates")
+    OutsideMaintenanceWindow = (Code.POLICY_VIOLATION, "outside-maintenance-window")
     LeaderNotEligible = (Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "named-leader-not-eligible")
 
     @property

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.plimsoll_operator.builders import an_image
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_operator.controller.controller_stats import ControllerStats
@@ -92,6 +93,7 @@ def leading(image: ClusterImage, **contacts: Any) -> Any:
         image=image,
         active=True,
         soft=soft,
+        settings=Settings(),
         stats=ControllerStats(),
         now_ms=10_000,
         waiting=3,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.conditions import milliseconds, timestamp
+from plimsoll_operator.api.due_times import BadSchedule, DueTimes
 from plimsoll_operator.api.meta import LocalClusterRef
 from plimsoll_operator.api.verification import Produce, VerificationSpec
 from plimsoll_operator.api.verification_schedule import History, VerificationScheduleSpec
-from plimsoll_operator.reconcile.verification_schedule.due_times import BadSchedule, DueTimes
 from plimsoll_operator.reconcile.verification_schedule.schedule_plan import (
     Started,
     periods_without_verdict,

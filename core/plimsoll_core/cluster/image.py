@@ -436,6 +436,10 @@ def _restart_ended(image: ClusterImage, record: r.RestartEnded) -> ClusterImage:
     return replace(image, grants=grants, proven_revision=proven)
 
 
+def _hibernation_set(image: ClusterImage, record: r.HibernationSet) -> ClusterImage:
+    return replace(image, hibernated=record.hibernated)
+
+
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
     assert record.end_offset <= image.next_offset, "a snapshot ends at or before the next offset"
     return image
@@ -474,6 +478,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ListenersConfigured: _listeners_configured,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
+    r.HibernationSet: _hibernation_set,
     r.SnapshotTaken: _snapshot_taken,
     **security.APPLIERS,
 }

@@ -85,6 +85,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     quotas: tuple[QuotaRow, ...] | UnsetType = UNSET
     inside: Inside | UnsetType = UNSET
     terms: tuple[ControllerTerm, ...] | UnsetType = UNSET
+    hibernated: bool | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -122,6 +123,7 @@ def encode_image(image: ClusterImage) -> bytes:
         quotas=_quota_rows(image) or UNSET,
         inside=UNSET if image.inside == NOTHING_INSIDE else image.inside,
         terms=image.terms or UNSET,
+        hibernated=image.hibernated or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -166,6 +168,7 @@ def decode_image(data: bytes) -> ClusterImage:
         quotas=quotas_of(snapshot.quotas or ()),
         inside=NOTHING_INSIDE if snapshot.inside is UNSET else snapshot.inside,
         terms=() if snapshot.terms is UNSET else snapshot.terms,
+        hibernated=snapshot.hibernated is True,
     )
 
 

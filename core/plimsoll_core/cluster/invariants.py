@@ -62,9 +62,13 @@ def isr_active(image: ClusterImage) -> Iterator[str]:
 
 def always_led(image: ClusterImage) -> Iterator[str]:
     """Yield a sentence for each violation of this rule: a partition has a leader if a member of its
-    ISR (or of its ELR, if the ISR is empty) is active. This holds after all records of a
-    decision."""
+    ISR (or of its ELR, if the ISR is empty) is active; while the cluster hibernates, none has one.
+    This holds after all records of a decision."""
     for p in image.partitions.values():
+        if image.hibernated:
+            if p.leader is not None:
+                yield f"AlwaysLed: {_name(p)} is led by {p.leader} though the cluster hibernates"
+            continue
         if p.leader is None:
             for member in p.isr or p.elr:
                 broker = image.brokers.get(member)

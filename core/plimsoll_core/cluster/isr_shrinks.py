@@ -85,9 +85,10 @@ def covered_by(
 
 
 def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause | None:
-    """Return ROLL if the broker's restart was granted, REASSIGN if the broker is drained or no
-    longer a member, None otherwise. Moves of single partitions are not considered."""
-    if broker_id in image.grants:
+    """Return ROLL if the broker's restart was granted or the cluster hibernates, REASSIGN if the
+    broker is drained or no longer a member, None otherwise. Moves of single partitions are not
+    considered."""
+    if broker_id in image.grants or image.hibernated:
         return ShrinkCause.ROLL
     gone = bool(image.members) and broker_id not in image.members
     return ShrinkCause.REASSIGN if gone or broker_id in image.leaving else None

@@ -398,7 +398,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
 
     `security` holds credentials, users and ACLs. `quotas` holds the clients' quotas. `listeners`
     are those of clients; if empty, clients use the one in the brokers' own configuration. `inside`
-    holds the TLS mode and the certificates of connections among brokers and controllers.
+    holds the TLS mode and the certificates of connections among brokers and controllers. While
+    `hibernated` is True, no partition gets a leader.
     """
 
     cluster_id: UUID
@@ -430,6 +431,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
     inside: Inside = NOTHING_INSIDE
+    hibernated: bool = False
 
     @property
     def term_id(self) -> str:

@@ -43,6 +43,9 @@ TERMS_SINCE = 5
 LOAD_SINCE = 5
 """The first metadata version in which a Rebalance may have the mode Load."""
 
+HIBERNATION_SINCE = 5
+"""The first metadata version in which a cluster can hibernate."""
+
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
 """The release that introduced each metadata version. A published release understands the newest of
 the versions that it introduced."""
@@ -109,6 +112,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.CertificatesAllowed: {3: "cause broker_id sha256"},
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
+    r.HibernationSet: {HIBERNATION_SINCE: "cause hibernated"},
     r.SnapshotTaken: {1: "cause end_offset name"},
     # Parts of records and of a snapshot's rows.
     m.Endpoint: {1: "name host port"},

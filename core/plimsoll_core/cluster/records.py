@@ -351,6 +351,13 @@ class RestartEnded(_Record, frozen=True, kw_only=True):
     proven: str | None = None
 
 
+class HibernationSet(_Record, frozen=True, kw_only=True):
+    """Puts the cluster to sleep or wakes it. While it hibernates no partition gets a leader. The
+    records that take the leaders away, or elect them, follow."""
+
+    hibernated: bool
+
+
 class AuthorizationConfigured(_Record, frozen=True, kw_only=True):
     """Replaces the cluster's authorization: its mode and its super users."""
 
@@ -510,6 +517,7 @@ Record = (
     | CertificatesAllowed
     | RestartGranted
     | RestartEnded
+    | HibernationSet
     | SnapshotTaken
 )
 """Every record type of the metadata log."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.records import ClusterDeclared, PartitionsChanged, ProducerIdsAllocated
 from plimsoll_core.controller.brokers.fencing import leave
+from plimsoll_core.controller.brokers.hibernation import resign
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.volatile_state import Contact
@@ -39,6 +40,9 @@ def activate(turn: DecisionContext, request: Activated) -> Answer:
             turn.again = request
             return Done()
         turn.soft.leaving.discard(broker_id)
+    if turn.image.hibernated and not resign(turn):
+        turn.again = request
+        return Done()
     if spread_min_isr(turn, sorted(turn.image.min_isr_behind)):
         turn.again = request
         return Done()

@@ -126,6 +126,13 @@ class WithdrawRestart(Message, frozen=True, kw_only=True):
     revision: str
 
 
+class SetHibernation(Message, frozen=True, kw_only=True):
+    """Put the cluster to sleep, or wake it: take the leaders of all partitions away, or elect
+    them."""
+
+    hibernated: bool
+
+
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that a restart waits for. `until`: completes a sentence that ends in "until".
     `topic` and `index` are set if a partition is the cause."""

@@ -171,7 +171,7 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
 
     `moves` are numbered from 0. A Rebalance without moves, or cancelled before it began, ends at
     once. `noted`: the number of moves, from the first on, that earlier decisions on this request
-    have committed.
+    have committed. `by_itself`: True if the operator made the Rebalance and no person approved it.
     """
 
     object: RebalanceObject
@@ -184,6 +184,7 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
     cancelled: bool = False
     wall_ms: int = 0
     noted: int = 0
+    by_itself: bool = False
 
 
 class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +200,7 @@ class RunRebalance(Message, frozen=True, kw_only=True):
     """Bring a Rebalance to the state of its object: continue, pause or roll back.
 
     `bytes_per_second`: the object's own rate limit; None for the default (`LimitMovement`).
-    `wall_ms`: the operator's clock, only for display.
+    `wall_ms`: the operator's clock, only for display. `by_itself`: as in `BeginRebalance`.
     """
 
     object: RebalanceObject
@@ -208,6 +209,7 @@ class RunRebalance(Message, frozen=True, kw_only=True):
     paused: bool = False
     cancelled: bool = False
     wall_ms: int = 0
+    by_itself: bool = False
 
 
 class RebalanceObjectGone(Message, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from plimsoll_core.messages.brokers import (
     MembershipRequest,
     RequestRestart,
     RestartAnswer,
+    SetHibernation,
     WithdrawRestart,
 )
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
@@ -291,6 +292,7 @@ Request = (
     | LimitMovement
     | SecurityDeclaration
     | DeclareListeners
+    | SetHibernation
     | InsideRequest
     | SetMembers
     | MembershipRequest

@@ -28,6 +28,7 @@ Action = Literal[
     "Start",
     "GrowVolume",
     "FinalizeMetadata",
+    "Hibernate",
     "Reassignment",
     "Rebalance",
     "Verification",

@@ -245,6 +245,22 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     config: Config | None = None
     movement: Movement | None = None
     maintenance: Maintenance | None = None
+    paused: Annotated[
+        bool | None,
+        described(
+            "true: nothing voluntary begins: no broker is restarted, added or removed, no replica "
+            "is moved, no topic's data is deleted. What has begun ends. Elections, fencing and "
+            "rights go on. Default false."
+        ),
+    ] = None
+    hibernated: Annotated[
+        bool | None,
+        described(
+            "true: the brokers stop one after another; their volumes and all objects stay, and "
+            "clients are not served. false (default): they start again, with everything that was "
+            "acknowledged."
+        ),
+    ] = None
     pod_monitor: Annotated[
         PodMonitor | None,
         described(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from plimsoll_operator.api.due_times import CronExpression, TimeZoneName
 from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.meta import (
     Api,
@@ -39,22 +40,17 @@ class VerificationScheduleSpec(Api, frozen=True, kw_only=True):
     """When Verifications start, and their template. Each start uses the template as it is then."""
 
     schedule: Annotated[
-        str,
-        Meta(
-            min_length=9,
-            max_length=100,
-            pattern=r"^[^\s]+( [^\s]+){4}$",
-            description=(
-                "Five fields of cron: minute, hour, day of month, month, day of week; "
-                "'0 2 * * *' is every night at 2."
-            ),
+        CronExpression,
+        described(
+            "Five fields of cron: minute, hour, day of month, month, day of week; "
+            "'0 2 * * *' is every night at 2."
         ),
     ]
     template: Annotated[
         VerificationSpec, described("Spec of the Verifications, which are in this namespace.")
     ]
     time_zone: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        TimeZoneName | None,
         described("Name in the time zone database, such as Europe/Berlin. Default UTC."),
     ] = None
     concurrency_policy: Annotated[

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -26,6 +26,7 @@ from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState, unsee
+from plimsoll_core.controller.kernel.voluntary_work import ALWAYS, Hours
 from plimsoll_core.controller.partitions.unclean_recovery import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
@@ -172,7 +173,9 @@ class Controller:
         self.choice = ""
         # Outcome of the last `run`; None before the first one has returned and while one runs.
         self.outcome: Outcome | None = None
-        self.settings = settings
+        self._settings = settings
+        # Tells when voluntary work may begin; asked for each decision.
+        self.hours: Callable[[], Hours] = lambda: ALWAYS
         self._identity = identity
         self._clock = Clock()
         journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
@@ -200,6 +203,20 @@ class Controller:
         self.drill_orders = DrillOrders(self._clock.now_ms)
 
     # --- what others read ---------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings by which decisions are made now, with the hours of this instant."""
+        hours = self.hours()
+        if self.image.hibernated and not hours.hibernated:
+            hours = replace(hours, hibernated=True)
+        if hours != self._settings.hours:
+            self._settings = replace(self._settings, hours=hours)
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
 
     @property
     def image(self) -> ClusterImage:

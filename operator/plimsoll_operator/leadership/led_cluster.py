@@ -29,6 +29,7 @@ from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.maintenance_windows import HoursClock
 from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.controller.restore_decision import Restore
@@ -142,6 +143,7 @@ class LedCluster:
             seen_uids={},
         )
         self._begin()
+        self.controller.hours = HoursClock(lambda: self.term.cluster, parts.now_ms)
         if self.history is not None:
             self.controller.subscribe(self.history.committed)
             self.controller.snapshotter.before_release = self.history.settle

@@ -67,13 +67,14 @@ RESOURCES_DEFAULT: Manifest = {
 }
 
 
-def stateful_set(context: Context, broker_id: int) -> Manifest:
+def stateful_set(context: Context, broker_id: int, replicas: int = 1) -> Manifest:
+    """Build the StatefulSet of a broker. `replicas`: 0 if the broker must not run."""
     name, pool = labels.broker(context.name, broker_id), _pool_label(context, broker_id)
     context = context.of_broker(broker_id)
     metadata = context.metadata(name)
     metadata["labels"] |= {labels.BROKER_ID: str(broker_id), **pool}
     spec: dict[str, Any] = {
-        "replicas": 1,
+        "replicas": replicas,
         "serviceName": labels.brokers_service(context.name),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},

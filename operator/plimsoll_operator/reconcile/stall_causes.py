@@ -43,6 +43,7 @@ class StallSource(Enum):
     CLOCK = "The operator's clock is wrong; the API server's is used for certificates."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; their data is safe."
+    WINDOWS = "A maintenance window never opens: voluntary work waits for the others, or for ever."
     AUTHORIZATION = "Rights differ from the spec; brokers keep the previous ones."
     TOKENS = "Token keys cannot be read from their issuer; brokers keep the previous ones."
     CLIENT_CERTIFICATES = "A client CA differs from the spec; brokers keep the previous one."

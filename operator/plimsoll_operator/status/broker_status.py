@@ -113,7 +113,7 @@ class BrokerSeen:
     `fenced`: since when and why it is fenced, None if that is unknown. `pool`: the name of its
     pool, None without pools. `node`: the node of its pod. `trouble`: why the pod does not start,
     empty if unknown. `held_back`: why the broker may not join ISRs yet although it runs, None if it
-    may.
+    may. `waits`: a sentence on voluntary work about it that waits, empty if none does.
     """
 
     view: ShownBroker
@@ -122,6 +122,7 @@ class BrokerSeen:
     node: str | None = None
     trouble: str = ""
     held_back: HoldBack | None = None
+    waits: str = ""
 
 
 def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) -> LogBrokerStatus:
@@ -205,7 +206,8 @@ def _ready(
     if state == "Active":
         full = "".join(f" {one.message}" for one in _disk_pressure(broker_id, seen.view))
         later = "" if seen.held_back is None else f" {_joins_later(seen.held_back)}"
-        return condition("Ready", True, "Serving", f"Broker {broker_id} is ready.{later}{full}")
+        text = f"Broker {broker_id} is ready.{later}{full}"
+        return condition("Ready", True, "Serving", f"{text} {seen.waits}".rstrip())
     more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
     if state == "NotRegistered":
         text = f"Broker {broker_id} has not registered yet.{more}"

@@ -180,6 +180,15 @@ REASONS = (
     _waits("Start"),
     _waits("GrowVolume"),
     _waits("FinalizeMetadata"),
+    _waits("Hibernate"),
+    EventReason(
+        "Hibernated",
+        "Normal",
+        ONLY_CLUSTER,
+        "`spec.hibernated` is true: the partitions have no leaders, and the brokers stop one after "
+        "another.",
+    ),
+    EventReason("Woken", "Normal", ONLY_CLUSTER, "The brokers are back and lead again."),
     _waits("Rebalance"),
     _waits("Reassignment"),
     _waits("Verification"),

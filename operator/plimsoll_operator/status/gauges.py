@@ -93,6 +93,9 @@ class ImageGauges:
         image = controller.image
         for name, value in _of_cluster(image, counts).items():
             self._family(name).add_metric(key, value)
+        hours = controller.settings.hours
+        self._family("paused").add_metric(key, float(hours.paused))
+        self._family("maintenance_window_open").add_metric(key, float(hours.window_open))
         left = _left_bytes(controller)
         self._family("move_left_bytes").add_metric(key, left)
         for margin in MARGINS:
@@ -152,6 +155,7 @@ def _of_cluster(image: ClusterImage, counts: PartitionCounts) -> dict[str, float
         "partitions_moving": counts.moving,
         "partitions_not_led_by_preferred": counts.not_led_by_preferred,
         "restart_grants": len(image.grants),
+        "hibernated": image.hibernated,
         "reassignments_running": sum(r.phase == "Running" for r in image.reassignments.values()),
         "rebalances_running": sum(r.phase == "Running" for r in image.rebalances.values()),
         "moves_paused": sum(move.paused for move in running),

@@ -16,6 +16,7 @@ from plimsoll_core.cluster.records import (
     BrokerRegistered,
     BrokerUnfenced,
     ControllerChanged,
+    HibernationSet,
     PartitionsChanged,
     ReassignmentNoted,
     RebalanceNoted,
@@ -51,8 +52,8 @@ def occurrences(
                     reason="ControllerChanged",
                     message=f"{identity} leads with controller epoch {epoch}.",
                 )
-            case RestartGranted() | RestartEnded():
-                yield _restart(record)
+            case RestartGranted() | RestartEnded() | HibernationSet():
+                yield _by_request(new, record)
             case ReassignmentNoted() | RebalanceNoted():
                 yield from _moves(old, record)
             case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
@@ -123,6 +124,19 @@ def _place(found: TopicObject | UserObject) -> tuple[str, str]:
     return found.namespace, found.name
 
 
+def _by_request(
+    new: ClusterImage, record: RestartGranted | RestartEnded | HibernationSet
+) -> Occurrence:
+    if not isinstance(record, HibernationSet):
+        return _restart(record)
+    key = f"hibernation-{new.next_offset}"
+    if record.hibernated:
+        text = "The cluster hibernates: its brokers stop one after another and keep their volumes."
+        return Occurrence(key=key, reason="Hibernated", message=text)
+    text = "The brokers are back; their partitions get leaders."
+    return Occurrence(key=key, reason="Woken", message=text)
+
+
 def _presence(
     old: ClusterImage, new: ClusterImage, record: BrokerFenced | BrokerRegistered | BrokerUnfenced
 ) -> Iterator[Occurrence]:
@@ -135,7 +149,7 @@ def _presence(
             undoes=f"unfenced-{broker_id}",
             reason="BrokerFenced",
             message=_fenced(old, new, broker_id, record.cause),
-            warning=not (broker_id in old.grants or broker_id in old.leaving),
+            warning=not (old.hibernated or broker_id in old.grants or broker_id in old.leaving),
         )
     elif isinstance(record, BrokerUnfenced):
         yield Occurrence(

@@ -31,6 +31,7 @@ from plimsoll_sim.checkers.log_starts import check_marker
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.shares import ShareChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.checkers.voluntary_hours import HourChecker
 from plimsoll_sim.cluster.run_options import WAIT_STEPS_MAX as _MOST
 from plimsoll_sim.cluster.run_options import Patience, RunOptions
 from plimsoll_sim.cluster.run_parts import (
@@ -44,7 +45,7 @@ from plimsoll_sim.cluster.run_parts import (
 )
 from plimsoll_sim.cluster.secured import Secured
 from plimsoll_sim.cluster.specs import cluster_spec, offsets_kept, topic_spec
-from plimsoll_sim.desired import rebalances, revisions
+from plimsoll_sim.desired import hours, rebalances, revisions
 from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.desired.rebalances import Approvals
 from plimsoll_sim.engine.loop import Livelock, SimLoop
@@ -111,6 +112,7 @@ class World:
         self.shares = ShareChecker(now_us, looks=bool(options.hoarders or options.tenants))
         self.witness = ClientChecker(self.ghost)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
+        self.hours = HourChecker(self.objects, self._accuse)
         self.etcd.observers.append(self._stored)
         around = BrokerEnvironment(self.loop, self.network, stream())
         self.brokers = broker_hosts(options, CLUSTER_ID, around)
@@ -120,6 +122,7 @@ class World:
         self.jobs = Jobs(self.loop, self.rng, self.api_server)
         self.approvals = Approvals(self.loop, self.api_server, self.objects)
         self.operators = operator_hosts(options, self._operator_context(stream()))
+        self.hours.operators = self.operators
         self.ghost.is_declared = self.objects.is_declared
         self.ghost.applied = self._applied
         self.ghost.strict_slices = options.slice_partitions_max > 10
@@ -332,10 +335,14 @@ class World:
                 self.secured.stored(change, before)
         except Violation as violation:
             # The caller that wrote the object must not catch it.
-            self._violation = self._violation or violation
+            self._accuse(violation)
         for record in self.ghost.history[before:]:
             self.note(f"committed {short(record)}")
             self._tempt()
+
+    def _accuse(self, violation: Violation) -> None:
+        """Raise the violation at the end of the step: its finder must not be stopped by it."""
+        self._violation = self._violation or violation
 
     def until(self, so: Callable[[], bool], us_max: int, what: str, steps_max: int = _MOST) -> None:
         """Run steps until the condition `so` holds. Raises NotAlive if that takes longer than
@@ -356,6 +363,7 @@ class World:
         """End every fault and start every process again."""
         self.note("healing")
         revisions.correct(self.objects)
+        hours.reset(self.objects)
         self.healed = True
         self.network.heal_all()
         self.loop.slow_io.clear()

@@ -15,6 +15,7 @@ from plimsoll_sim.faults import (
     api_server,
     clients,
     disks,
+    hours,
     inside,
     links,
     objects,
@@ -321,6 +322,14 @@ TABLE: tuple[Fault, ...] = (
         reelect_leader_with_pending_waits.strike,
         1,
         "Waiting requests that end with the leader epoch they were made in.",
+    ),
+    Fault("change_windows", hours.change_windows, 0, "Work that waits for its hours, half-way."),
+    Fault("pause_cluster", hours.pause_cluster, 0, "Work that waits, while failures go on."),
+    Fault(
+        "hibernate_cluster",
+        hours.hibernate_cluster,
+        0,
+        "Brokers that all stop and come back, amid everything else.",
     ),
     Fault("delay_proposal", delay_proposal.strike, 2, "A proposal that is stale when it arrives."),
     Fault(

@@ -101,6 +101,18 @@ class OperatorHost:
         return next((led.controller.tail.start for led in self._leaders.values()), None)
 
     @property
+    def seen_generation(self) -> int | None:
+        """Return the generation of the LogCluster's spec that this process has seen; None if it has
+        seen none, or sees only a part of it."""
+        if self._shown is None:
+            return None
+        clusters = self._shown.objects.clusters
+        for found in clusters:
+            if clusters.unread(found.key) is None:
+                return found.metadata.generation
+        return None
+
+    @property
     def ended(self) -> Outcome | None:
         """Return the outcome of the last term of this process."""
         return None if self._leaders.last is None else self._leaders.last.outcome

@@ -18,6 +18,8 @@ from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, R
 from plimsoll_core.cluster.records import (
     ControllerChanged,
     MetadataVersionFinalized,
+    PartitionsChanged,
+    PartitionsCreated,
     Record,
     TopicRemoved,
 )
@@ -154,6 +156,8 @@ class MetadataGhost:
         if isinstance(record, TopicRemoved) and self.is_declared(before.topics[record.topic_id]):
             name = before.topics[record.topic_id].name
             raise Violation("TopicKept", f"{name} is removed, and an object declares it")
+        if after.hibernated and _leads(record):
+            raise Violation("Hibernation", f"a leader while the cluster hibernates: {record}")
         if isinstance(record, MetadataVersionFinalized):
             self._check_finalised(before, record.metadata_version)
         broken = self.absences.follow(before, after, record)
@@ -232,6 +236,13 @@ class MetadataGhost:
             ghost = self.by_name.get(name)
             if ghost is not None:
                 note_lossy_stop(ghost, self.image.partitions[ghost.key], broker_id, epoch)
+
+
+def _leads(record: Record) -> bool:
+    """Return True if the record elects a leader, or creates partitions that have one."""
+    if isinstance(record, PartitionsCreated):
+        return any(record.isr)
+    return isinstance(record, PartitionsChanged) and isinstance(record.leader, int)
 
 
 def _is_unclean(old: Partition | None, new: Partition) -> bool:

@@ -40,6 +40,10 @@ FORK_FAULT = ("restore_etcd_behind_broker", 3)
 LATE_PROPOSALS_SHARE = 0.08
 """The share of runs without a profile, but with two operators, in which proposals outlive terms."""
 LATE_PROPOSALS_FAULT = ("deliver_proposal_two_terms_late", 3)
+HOURS_SHARE = 0.2
+"""Share of runs without a profile, but with the newest metadata version, in which windows, pauses
+and hibernation occur."""
+HOURS_FAULTS = (("change_windows", 4), ("pause_cluster", 4), ("hibernate_cluster", 2))
 FEW_SHARE = 0.3
 """Share of runs in which a connection remembers hardly any refused batch."""
 POOLS_SHARE = 0.25
@@ -80,9 +84,8 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     able = not profile and options.min_isr > 1
     if able and random.Random(f"deletions {options}").random() < DELETIONS_SHARE:
         options = replace(options, faults=(*options.faults, DELETIONS_FAULT))
-    able = not profile and options.metadata_version is None
-    if able and random.Random(f"forks {options}").random() < FORK_SHARE:
-        options = replace(options, faults=(*options.faults, FORK_FAULT))
+    if not profile and options.metadata_version is None:
+        options = _of_newest_version(options)
     able = not profile and options.operators > 1
     if able and random.Random(f"late proposals {options}").random() < LATE_PROPOSALS_SHARE:
         options = replace(options, faults=(*options.faults, LATE_PROPOSALS_FAULT))
@@ -107,6 +110,15 @@ def _with_pools(options: RunOptions) -> RunOptions:
     dice = random.Random(f"pool {options}")
     if "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
         return replace(options, pooled=dice.randint(1, options.brokers))
+    return options
+
+
+def _of_newest_version(options: RunOptions) -> RunOptions:
+    """Add faults that need the newest metadata version, in some runs."""
+    if random.Random(f"forks {options}").random() < FORK_SHARE:
+        options = replace(options, faults=(*options.faults, FORK_FAULT))
+    if random.Random(f"hours {options}").random() < HOURS_SHARE:
+        options = replace(options, faults=(*options.faults, *HOURS_FAULTS))
     return options
 
 

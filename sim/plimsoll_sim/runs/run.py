@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from plimsoll_sim.checkers.voluntary_hours import judging
 from plimsoll_sim.cluster.run_options import Patience
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
@@ -128,6 +129,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             shorter_minutes(options.offsets_kept_ms),
             fewer_refused(options.refused_max),
             smaller_limits(options.send_buffers),
+            judging(world.hours),
             nullcontext() if world.secured is None else world.secured.instead(),
         ):
             yield

@@ -17,7 +17,7 @@ from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
-from plimsoll_sim.scenario import rendering, restart_verbs
+from plimsoll_sim.scenario import hour_verbs, rendering, restart_verbs
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -223,10 +223,10 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages | operators | terms | restarts | version: print state, with `of=orders-1` of another
-    partition than orders-0. `changes`: those committed since the last `show changes`. `messages`:
-    proposals, their answers, and fetches that were refused or diverged since the last `show
-    messages`. `terms`: the operators that have led the cluster."""
+    | messages | operators | terms | restarts | hours | version: print state, with `of=orders-1` of
+    another partition than orders-0. `changes`: those committed since the last `show changes`.
+    `messages`: proposals, their answers, and fetches that were refused or diverged since the last
+    `show messages`. `terms`: the operators that have led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
@@ -278,6 +278,7 @@ CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
     "terms": rendering.terms,
     "version": rendering.version,
     "restarts": restart_verbs.restarts,
+    "hours": hour_verbs.shown,
 }
 VERBS: dict[str, Verb] = {
     "cluster": cluster,

@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
-from plimsoll_sim.scenario import inside_verbs, rendering, restart_verbs, user_verbs
+from plimsoll_sim.scenario import (
+    hour_verbs,
+    inside_verbs,
+    rendering,
+    restart_verbs,
+    user_verbs,
+)
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -30,6 +36,8 @@ ALONE: dict[str, Callable[[Stage], bool]] = {
     "kept": lambda stage: any(stage.world.weather.kept.values()),
     "renewed": inside_verbs.renewed,
     "rolled": restart_verbs.rolled,
+    "asleep": hour_verbs.asleep,
+    "awake": hour_verbs.awake,
 }
 
 

@@ -9,11 +9,12 @@ Sources: KIP-584, KIP-778; docs/operations.md, "Upgrade".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from plimsoll_core.cluster.record_versions import NEWEST, release_of
+from plimsoll_core.cluster.record_versions import NEWEST, OLDEST, release_of
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.voluntary_work import HourHold, VoluntaryWork, hour_hold
 from plimsoll_core.ids import BrokerId
 
 
@@ -39,6 +40,8 @@ def finalize(turn: DecisionContext) -> None:
     target = found.wanted if pinned else min(found.wanted, found.finalizable)
     if not found.finalised < target <= found.finalizable or turn.image.grants:
         return
+    if _hold(turn) is not None:
+        return
     turn.add(MetadataVersionFinalized(cause="understood by every broker", metadata_version=target))
 
 
@@ -62,12 +65,22 @@ def finalization(turn: DecisionContext) -> Finalization:
         waits = [(None, f"an operator leads that knows metadata version {release_of(wanted)}")]
     if not waits and wanted > finalised and image.grants:
         waits.append((min(image.grants), f"broker {min(image.grants)} is back from its restart"))
+    if not waits and wanted > finalised and (hold := _hold(turn)) is not None:
+        waits.append((None, hold.until))
     return Finalization(
         finalised=finalised,
         finalizable=finalizable,
         wanted=wanted,
         waits=tuple(waits) if wanted > finalised else (),
     )
+
+
+def _hold(turn: DecisionContext) -> HourHold | None:
+    """Return why the finalisation waits for its hours, or None. A new cluster does not wait, since
+    its declared logins and listeners need it, nor does hibernation, which needs it too."""
+    if turn.image.metadata_version == OLDEST:
+        return None
+    return hour_hold(replace(turn.settings.hours, hibernated=False), VoluntaryWork.FINALIZE)
 
 
 def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:

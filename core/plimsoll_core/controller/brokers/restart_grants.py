@@ -4,7 +4,8 @@ A grant is a record, so the active controller of each term carries it out. It en
 return, or by being withdrawn before the broker's pod was touched. Until then the broker counts as
 away. Brokers that share no partition at its margin may be away together, but a revision with which
 no broker has come back yet is tried on one broker alone: a bad image costs one broker. An open
-grant can get another revision, so that a broker that is stuck with a bad one can be helped.
+grant can get another revision, so that a broker that is stuck with a bad one can be helped. A
+restart of a broker that is not active repairs it and waits for no maintenance window.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from plimsoll_core.cluster.model import Grant, PartitionKey
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.controller.kernel.availability_margin import away, holds
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer, Waits, WithdrawRestart
@@ -70,6 +72,10 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
     image, broker_id = turn.image, request.broker_id
     if turn.settings.maintenance_suspended and broker_id not in image.grants:
         return (Waits(reason=SUSPENDED, until="spec.maintenance.suspended is false"),), 1
+    repair = not turn.acceptable(broker_id)
+    hold = hour_hold(turn.settings.hours, VoluntaryWork.RESTART, urgent=repair)
+    if hold is not None and broker_id not in image.grants:
+        return (Waits(reason=hold.reason.name, until=hold.until),), 1
     if (alone := _must_be_alone(turn, request)) is not None:
         return (alone,), 1
     absent = (away(image) | turn.soft.leaving | _silent(turn)) - {broker_id}

@@ -8,6 +8,7 @@ from plimsoll_core.controller.brokers.broker_removal import set_leaving, unregis
 from plimsoll_core.controller.brokers.declared_listeners import declare_listeners
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
+from plimsoll_core.controller.brokers.hibernation import set_hibernation
 from plimsoll_core.controller.brokers.membership import set_members, settle_newcomers
 from plimsoll_core.controller.brokers.producer_id_blocks import allocate
 from plimsoll_core.controller.brokers.registration import register
@@ -29,4 +30,5 @@ RULES: Mapping[type, Rule] = {
     b.RequestRestart: request_restart,
     b.WithdrawRestart: withdraw_restart,
     b.DeclareListeners: declare_listeners,
+    b.SetHibernation: set_hibernation,
 }

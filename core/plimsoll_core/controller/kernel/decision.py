@@ -94,10 +94,12 @@ class DecisionContext:
             self.soft.saw(new, self.now_ms)
 
     def acceptable(self, broker_id: BrokerId) -> bool:
-        """Return True if a broker may be in an ISR and lead: it is registered and active, and no
-        fence or registration of it is under way."""
+        """Return True if a broker may be in an ISR and lead: it is registered and active, no fence
+        or registration of it is under way, and the cluster does not hibernate."""
         broker = self.image.brokers.get(broker_id)
-        return broker is not None and broker.active and broker_id not in self.soft.leaving
+        if broker is None or not broker.active or self.image.hibernated:
+            return False
+        return broker_id not in self.soft.leaving
 
     def may_lead(self, broker_id: BrokerId, partition: Partition) -> bool:
         """Return True if the broker may be elected for the partition: it is acceptable, and its log

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.controller.kernel.availability_margin import ExposedTopics
+from plimsoll_core.controller.kernel.voluntary_work import ALWAYS, Hours
 from plimsoll_core.messages.brokers import AS_STARTED, LogOutput
 from plimsoll_core.planner.placement import RackPolicy
 
@@ -30,7 +31,7 @@ class Settings:
     producer ids in one block. `unclean_wait_ms`: the longest wait of a Proactive recovery for
     replicas' reports. `preferred_leader_interval_ms`: the time between two elections of preferred
     leaders. `target_lost_ms`: a broker inactive for so long is replaced as the target of a move.
-    `maintenance_suspended`: True if no restart is granted.
+    `maintenance_suspended`: True if no restart is granted. `hours`: when voluntary work may begin.
     """
 
     session_timeout_ms: int = 6_000
@@ -52,6 +53,7 @@ class Settings:
     target_lost_ms: int = 120_000
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
+    hours: Hours = ALWAYS
     log_output: LogOutput = AS_STARTED
     """The log format and level that answers to heartbeats carry; no decision uses it."""
     metadata_version: int | None = None

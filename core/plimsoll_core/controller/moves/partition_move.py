@@ -27,6 +27,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoc
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
 from plimsoll_core.controller.kernel.rack_rules import check_spread
 from plimsoll_core.controller.kernel.volatile_state import PartitionTraffic
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages.moves import (
@@ -270,6 +271,8 @@ def _judge(
     if one.replicas is None:
         wish = rolled_back(p, away(turn.image), forced=request.forced)
         return contradicts(topic, p, p.settled) or wish if p.moving else wish
+    if (hold := hour_hold(turn.settings.hours, VoluntaryWork.MOVE)) is not None:
+        return hold.refusal
     if not request.allow_factor_change and len(one.replicas) != len(p.settled):
         return Refusal(
             reason=Reason.InvalidReplicationFactor,

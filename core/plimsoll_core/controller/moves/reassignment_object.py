@@ -28,6 +28,7 @@ from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNot
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.controller.moves.partition_move import (
     CANCELLED,
     CAUSE,
@@ -247,6 +248,8 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
         return _refused(turn, row, wrong, request.wall_ms)
     if request.paused:
         return ReassignmentState(phase=None)
+    if (hold := hour_hold(turn.settings.hours, VoluntaryWork.MOVE)) is not None:
+        return hold.refusal
     if len(turn.image.reassignments) >= ROWS_MAX:
         text = (
             f"The cluster already remembers {ROWS_MAX} Reassignments. Delete old Reassignment "

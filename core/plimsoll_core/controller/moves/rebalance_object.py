@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import (
     Partition,
     Rebalance,
+    RebalanceMode,
     RebalanceMove,
     RebalancePhase,
     RebalanceRest,
@@ -34,6 +35,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.voluntary_work import HourHold, VoluntaryWork, hour_hold
 from plimsoll_core.controller.moves import rebalance_schedule as looks
 from plimsoll_core.controller.moves.partition_move import (
     begun,
@@ -72,6 +74,7 @@ def begin(turn: DecisionContext, request: BeginRebalance) -> Answer | Refusal:
     if row is not None and row.phase != "Beginning":
         return RebalanceState(phase=row.phase, reason=row.reason, message=row.message)
     refusal = too_old(turn.image, request.mode) or _check_alone(turn, request)
+    refusal = refusal or _check_hours(turn, request)
     if refusal:
         return refusal
     if not request.noted:
@@ -138,6 +141,26 @@ def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | No
             "run at a time. This one begins when that has ended."
         ),
     )
+
+
+def _check_hours(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
+    """Refuse a plan that moves something while moves of its kind wait for their hours."""
+    if not request.moves or request.cancelled:
+        return None
+    hold = _hold(turn, request.mode, request.brokers, by_itself=request.by_itself)
+    return None if hold is None else hold.refusal
+
+
+def _hold(
+    turn: DecisionContext, mode: RebalanceMode, brokers: tuple[BrokerId, ...], *, by_itself: bool
+) -> HourHold | None:
+    """Return why a Rebalance may begin no move now, or None. A drain of brokers that are all away
+    restores lost replicas, so it is urgent."""
+    drains = mode == "RemoveBrokers"
+    work = VoluntaryWork.DRAIN if drains else VoluntaryWork.FILL
+    urgent = drains and not any(turn.acceptable(b) for b in brokers)
+    kind = work if by_itself else VoluntaryWork.MOVE
+    return hour_hold(turn.settings.hours, kind, urgent=urgent)
 
 
 def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
@@ -211,11 +234,15 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
     look = Look()
     rest = _rest(turn, row)
     looks.settle(turn, rest, look)
-    if not row.paused:
+    hold = _hold(turn, row.mode, row.brokers, by_itself=request.by_itself)
+    begins = not row.paused and hold is None
+    if begins:
         movers = [mover for mover in running(turn.image) if mover.uid != row.object.uid]
         looks.choose_next(turn, rest, look, movers, request.limits)
+    elif hold is not None and len(rest.moves) > len(look.moved) + len(look.moving):
+        look.waits.add(hold.reason.name, hold.refusal.message)
     _advance(turn, row, look)
-    if not row.paused:
+    if begins:
         refusal = _replan(turn, row, look) or _leftovers(turn, row, look)
         if refusal is not None:
             look.waits.add(refusal.reason.name, refusal.message)

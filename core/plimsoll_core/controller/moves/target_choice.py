@@ -31,6 +31,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ends_now
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -224,10 +225,11 @@ def _changes(wants: Iterable[Want]) -> Iterable[TopicChange]:
 
 
 def note_away(turn: DecisionContext) -> None:
-    """Record when this term first saw each inactive broker inactive, and forget the active ones."""
+    """Record when this term first saw each inactive broker inactive, and forget the active ones. No
+    broker counts as lost because its cluster hibernates."""
     away = turn.soft.away_ms
     for broker_id, broker in turn.image.brokers.items():
-        if broker.active:
+        if broker.active or turn.image.hibernated:
             away.pop(broker_id, None)
         else:
             away.setdefault(broker_id, turn.now_ms)
@@ -325,7 +327,10 @@ def _begun(
 ) -> list[tuple[Partition, PartitionUpdate]] | Refusal:
     movers = running(turn.image)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
+    hold = hour_hold(turn.settings.hours, VoluntaryWork.MOVE)
     for p, target in targets:
+        if hold is not None and not p.moving:
+            return hold.refusal
         held = mover_of(movers, p.key)
         if held is not None:
             return Refusal(

@@ -23,6 +23,7 @@ from plimsoll_core.cluster.topic_names import (
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.controller.moves.target_choice import choose, wants_of
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
@@ -50,6 +51,8 @@ def adjust_replicas(turn: DecisionContext) -> None:
     if due_ms is not None and turn.now_ms < due_ms:
         return
     turn.soft.internal_due_ms = turn.now_ms + LOOK_EVERY_MS
+    if hour_hold(turn.settings.hours, VoluntaryWork.INTERNAL_REPLICAS) is not None:
+        return
     for name in sorted(INTERNAL_TOPICS):
         topic_id = turn.image.topic_ids.get(name)
         if topic_id is not None:

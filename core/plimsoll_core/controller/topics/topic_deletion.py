@@ -15,6 +15,7 @@ from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.cluster.model import ClusterImage, PendingDeletion, Topic
 from plimsoll_core.cluster.records import TopicBound, TopicOrphaned, TopicRemoved
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 
@@ -109,7 +110,8 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
         return Done()
     if request.claimed:
         return Done()
-    refusal = refuse_mass_deletion(turn.image, topic, request)
+    hold = hour_hold(turn.settings.hours, VoluntaryWork.DELETE_TOPIC)
+    refusal = refuse_mass_deletion(turn.image, topic, request) or (hold and hold.refusal)
     if refusal:
         return refusal
     turn.add(

@@ -8,7 +8,7 @@ changed; `reconcile_pod_monitor` does so for the PodMonitor that spec.podMonitor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from plimsoll_core.cluster.listeners import Listener
@@ -65,9 +65,14 @@ def config_maps(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manife
     return list(found.values())
 
 
-def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
-    """Return the manifests of the brokers' StatefulSets."""
-    return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]
+def broker_sets(
+    context: Context, broker_ids: Iterable[BrokerId], stopped: Container[BrokerId] = ()
+) -> list[Manifest]:
+    """Return the manifests of the brokers' StatefulSets; those in `stopped` must not run."""
+    return [
+        stateful_set(context, broker_id, replicas=int(broker_id not in stopped))
+        for broker_id in sorted(broker_ids)
+    ]
 
 
 async def apply_child(term: Term, result: PassResult, manifest: Object) -> Object:

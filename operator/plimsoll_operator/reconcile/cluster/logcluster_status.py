@@ -26,7 +26,9 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
+from plimsoll_operator.reconcile.cluster.hibernation import hibernation_conditions
 from plimsoll_operator.reconcile.cluster.inside import certificates_status, waits_of
+from plimsoll_operator.reconcile.cluster.maintenance_hours import hours_conditions
 from plimsoll_operator.reconcile.cluster.membership import unsettled
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
@@ -102,6 +104,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         shown["Reconciling"] = rolls_condition(rolling)
     elif shown["Reconciling"].status == "False" and (edit := unsettled(term, found)):
         shown["Reconciling"] = edit
+    shown |= {one.type: one for one in hibernation_conditions(image, found)}
     if (stalled := shown.get("Stalled")) and stalled.status == "True":
         shown["Ready"] = unready(shown["Ready"], stalled)
         if shown["Reconciling"].status != "True":
@@ -183,6 +186,7 @@ def _notes(term: Term) -> list[Condition]:
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: cluster_memory(term).unclean.condition(term.now_ms()),
     } | term.shown.notes
+    notes |= {one.type: one for one in hours_conditions(term)}
     if (secure := secure_condition(term.image, waits_of(term))) is not None:
         notes[secure.type] = secure
     if rows := that_wait(_blocked(term)):

@@ -9,11 +9,12 @@ edit. `settle` declares new members, drains leaving brokers, and removes them on
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import SetLeaving, UnregisterBroker, VolumeGone
@@ -119,17 +120,36 @@ async def settle(term: Term, result: PassResult, cluster: LogCluster) -> list[Bl
     if not is_settled(term, result, wanted):
         return []
     if new := set(wanted) - set(term.image.members):
+        hours = term.controller.settings.hours
+        if (hold := hour_hold(hours, VoluntaryWork.ADD_BROKER)) is not None:
+            return [blocked(term, b, hold.reason.name, hold.until, "Start") for b in sorted(new)]
         refusal = await _set_members(term, (*term.image.members, *new))
         if refusal is not None:
             return [blocked(term, min(new), refusal.reason, refusal.message, "Start")]
     rows = await _set_leaving(term, wanted)
     image = term.image
     empty = [b for b in image.leaving if b not in wanted and not image.hosted.get(b)]
+    held = _held(term, empty, VoluntaryWork.REMOVE_BROKER)
+    rows += held
+    empty = [b for b in empty if b not in {row.broker for row in held}]
     kept = tuple(b for b in image.members if b not in empty)
     if kept != image.members:
         refusal = await _set_members(term, kept)
         if refusal is not None:
             raise Retry(refusal.message)
+    return rows
+
+
+def _held(term: Term, brokers: Iterable[BrokerId], work: VoluntaryWork) -> list[BlockedAction]:
+    """Return a row of `status.blocked` for each broker for which `work` waits for its hours. A
+    broker that is not active is replaced at once."""
+    rows = []
+    for broker_id in brokers:
+        known = term.image.brokers.get(broker_id)
+        urgent = known is None or not known.active
+        hold = hour_hold(term.controller.settings.hours, work, urgent=urgent)
+        if hold is not None:
+            rows.append(blocked(term, broker_id, hold.reason.name, hold.until))
     return rows
 
 
@@ -157,17 +177,19 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
     going = tuple(b for b in image.members if b not in wanted)
     former = tuple(b for b in image.leaving if b not in image.members)
     begun = tuple(b for b in going if b in image.leaving)
+    held = _held(term, (b for b in going if b not in begun), VoluntaryWork.DRAIN)
+    going = tuple(b for b in going if b not in {row.broker for row in held})
     waiting = [b for b in going if b not in begun]
     if absent := _absent(image):
         text = f"{brokers_text(absent)} joined and can take replicas"
         rows = [blocked(term, b, "WaitingForBrokers", text) for b in waiting]
         await _commit_leaving(term, (*begun, *former))
-        return rows
+        return [*held, *rows]
     refusal = await _commit_leaving(term, (*going, *former))
     if refusal is None:
-        return []
+        return held
     await _commit_leaving(term, (*begun, *former))
-    return [blocked(term, b, refusal.reason, refusal.message) for b in waiting]
+    return held + [blocked(term, b, refusal.reason, refusal.message) for b in waiting]
 
 
 def _absent(image: ClusterImage) -> Ids:
@@ -189,6 +211,12 @@ async def _commit_leaving(term: Term, leaving: Ids) -> Refused | None:
 async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]:
     """Take the next step in the removal of each removed broker: StatefulSet, registration, volume.
     Return a row of `status.blocked` for each pod that does not end."""
+    # These steps end a removal that has begun: only a pause delays them.
+    hours = replace(term.controller.settings.hours, hibernated=False)
+    hold = hour_hold(hours, VoluntaryWork.REMOVE_BROKER, urgent=True)
+    if hold is not None:
+        rest = sorted(set(term.image.brokers) - set(term.image.members))
+        return [blocked(term, one, hold.reason.name, hold.until) for one in rest]
     standing = await _remove_sets(term, cluster)
     rows: list[BlockedAction] = []
     for broker_id in sorted(set(term.image.brokers) - set(term.image.members)):

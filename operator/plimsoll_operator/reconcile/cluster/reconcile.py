@@ -14,6 +14,7 @@ from plimsoll_core.cluster.records import (
     BrokersLeaving,
     BrokerUnfenced,
     BrokerUnregistered,
+    HibernationSet,
     MembersChanged,
     MetadataVersionFinalized,
     RestartEnded,
@@ -30,9 +31,11 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
 from plimsoll_operator.reconcile.cluster import (
     access,
     authorities,
+    hibernation,
     inside,
     lasting_imbalance,
     listeners,
+    maintenance_hours,
     membership,
     release_versions,
     volume_growth,
@@ -48,6 +51,7 @@ from plimsoll_operator.reconcile.cluster.children import (
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.hibernation import stopped_of
 from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -62,6 +66,7 @@ MEMBERSHIP = (
     BrokerUnregistered,
     RestartEnded,
     MetadataVersionFinalized,
+    HibernationSet,
 )
 """Records after which the LogCluster is reconciled, since a change of members or of the metadata
 version may take its next step."""
@@ -87,7 +92,9 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     context = manifest_context(term)
     if context is None:
         return
+    maintenance_hours.review(term, result, cluster)
     wanted_inside = await inside.decide(term, result, cluster)
+    await hibernation.settle(term, result, cluster)
     rows = await membership.settle(term, result, cluster)
     await _limit_movement(term, cluster)
     await access.declare_authorization(term, result, cluster)
@@ -102,7 +109,7 @@ async def _reconcile(term: Term, result: PassResult) -> None:
             await apply_child(term, result, manifest)
         for manifest in config_maps(context, term.image.members):
             await create_child(term, result, manifest)
-        for manifest in broker_sets(context, term.image.members):
+        for manifest in broker_sets(context, term.image.members, stopped_of(term)):
             await create_child(term, result, manifest)
         await membership.follow(term, result, context, rows)
         await volume_growth.reconcile(term, result, context)

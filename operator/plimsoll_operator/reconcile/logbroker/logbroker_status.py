@@ -154,6 +154,7 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
         node=rolls.nodes.get(broker_id),
         trouble=rolls.troubles.get(broker_id, ""),
         held_back=_held_back(term.controller, broker_id),
+        waits=waits_of(term, broker_id),
     )
 
 
@@ -161,6 +162,13 @@ def _pool(term: Term, broker_id: BrokerId) -> str | None:
     """Return the name of the broker's pool, None without pools."""
     pool = None if term.cluster is None else term.cluster.pool_of(broker_id)
     return None if pool is None else pool.name
+
+
+def waits_of(term: Term, broker_id: BrokerId) -> str:
+    """Return a sentence on the first voluntary action about this broker that waits, "" if none
+    does."""
+    rows = (row for _, rows in sorted(term.shown.blocked.items()) for row in rows)
+    return next((row.sentence for row in rows if row.broker == broker_id), "")
 
 
 def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:

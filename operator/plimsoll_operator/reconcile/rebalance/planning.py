@@ -33,6 +33,7 @@ from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
 from plimsoll_core.planner.request import EvenLoad
+from plimsoll_operator.api.labels import PURPOSE
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 from plimsoll_operator.api.rebalance import Goals, Rebalance
 
@@ -296,6 +297,7 @@ def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> Be
         bytes_per_second=_throttle(found),
         cancelled=planned is None,
         wall_ms=wall_ms,
+        by_itself=is_by_itself(found),
     )
 
 
@@ -308,7 +310,14 @@ def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
         paused=bool(found.spec.paused),
         cancelled=bool(found.spec.cancelled),
         wall_ms=wall_ms,
+        by_itself=is_by_itself(found),
     )
+
+
+def is_by_itself(found: Rebalance) -> bool:
+    """Return True if the operator made the Rebalance (a drain or a fill) and no person approved its
+    plan."""
+    return PURPOSE in found.metadata.labels and not found.spec.approved_plan
 
 
 def limits_of(found: Rebalance) -> MoveLimits:

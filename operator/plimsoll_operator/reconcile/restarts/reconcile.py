@@ -47,6 +47,7 @@ from plimsoll_operator.reconcile.restarts.broker_pods import (
     trouble,
 )
 from plimsoll_operator.reconcile.shared.broker_rolls import Rolling, rolls_of
+from plimsoll_operator.reconcile.shared.hibernation import stopped_of
 from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -266,6 +267,8 @@ class RestartReconciler:
         """Find out why the pods of brokers that are inactive or being restarted do not start, for
         statuses."""
         term = self.term
+        stopped = stopped_of(term)
+        seen = [one for one in seen if one.broker_id not in stopped]
         self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
         found = {}
         for one in seen:

@@ -18,6 +18,7 @@ from plimsoll_operator.manifests.statefulset import revision, stateful_set
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.broker_pods import Compared, PodState
+from plimsoll_operator.reconcile.shared.hibernation import stopped_of
 from plimsoll_operator.status.events import Occurrence
 
 logger = logging.getLogger("plimsoll.repairs")
@@ -40,13 +41,14 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
     with the StatefulSet as it is then."""
     meta = one.owner["metadata"]
     wanted = revision(context.of_broker(one.broker_id))
+    replicas = int(one.broker_id not in stopped_of(term))
     now = (meta["generation"], wanted)
     known = compared_sets(term).get(meta["uid"])
-    if known is not None and known.now == now:
+    if known is not None and known.now == now and one.owner["spec"]["replicas"] == replicas:
         return one
     spec = {
         key: value
-        for key, value in stateful_set(context, one.broker_id)["spec"].items()
+        for key, value in stateful_set(context, one.broker_id, replicas)["spec"].items()
         if key not in IMMUTABLE
     }
     if wanted not in (one.template_revision, one.pod_revision) or has_begun(term, one, wanted):
@@ -57,8 +59,10 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
     right = (await term.kube.replace(STATEFUL_SETS, body, dry_run=True))["spec"]
     changed = sorted(key for key in spec if right.get(key) != one.owner["spec"].get(key))
     if changed:
+        ours = changed == ["replicas"] and (term.image.hibernated or known is not None)
         one = replace(one, owner=await term.kube.replace(STATEFUL_SETS, body))
-        _tell(term, result, one, changed)
+        if not ours or (known is not None and known.now[0] != meta["generation"]):
+            _tell(term, result, one, changed)
     meta = one.owner["metadata"]
     compared_sets(term)[meta["uid"]] = Compared(
         now=(meta["generation"], wanted),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.drill import (
     FOR_DEFAULT,
@@ -241,6 +242,8 @@ async def _inject(
     try:
         if not _allowed(term):
             raise NotInjected("The LogCluster no longer allows drills.")
+        if hold := hour_hold(term.controller.settings.hours, VoluntaryWork.DRILL):
+            raise NotInjected(f"No fault is injected until {hold.until}.")
         done: Injection = await inject(term, verification, step, begun.number)
     except NotInjected as why:
         return replace(begun, result="Refused", message=str(why)), None

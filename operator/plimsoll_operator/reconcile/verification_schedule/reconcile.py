@@ -18,6 +18,7 @@ import msgspec
 
 from plimsoll_core.phrasing import counted
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
+from plimsoll_operator.api.due_times import COUNTED_MAX, BadSchedule
 from plimsoll_operator.api.labels import DUE_TIME, SCHEDULE
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification_schedule import (
@@ -33,7 +34,6 @@ from plimsoll_operator.manifests.verification_schedule import verification
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.verification_schedule import run_rows
-from plimsoll_operator.reconcile.verification_schedule.due_times import COUNTED_MAX, BadSchedule
 from plimsoll_operator.reconcile.verification_schedule.schedule_plan import (
     LATE_MS,
     SchedulePlan,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from plimsoll_operator.api.due_times import ZONE_DEFAULT, DueTimes
 from plimsoll_operator.api.durations import seconds
 from plimsoll_operator.api.verification_schedule import (
     INCONCLUSIVE_DEFAULT,
@@ -19,7 +20,6 @@ from plimsoll_operator.api.verification_schedule import (
     History,
     VerificationScheduleSpec,
 )
-from plimsoll_operator.reconcile.verification_schedule.due_times import ZONE_DEFAULT, DueTimes
 
 LATE_MS = 60_000
 """Delay in milliseconds from which a start is reported as late."""

@@ -129,6 +129,35 @@ OPERATIONS: dict[str, Profile] = {
 }
 
 
+HOURS = {
+    # Everything voluntary is asked for, and waits for its hours.
+    "hours": Profile(
+        faults={
+            "change_windows": 4,
+            "pause_cluster": 4,
+            "hibernate_cluster": 3,
+            "roll_brokers": 6,
+            "remove_broker": 3,
+            "add_broker": 3,
+            "start_reassignment": 3,
+            "move_replicas": 2,
+            "start_rebalance": 2,
+            "kill_broker": 2,
+            "kill_operator": 1,
+        },
+        choices={
+            "brokers": (4, 5),
+            "replication_factor": (2, 3),
+            "fault_gap_ms": (1_500, 4_000),
+            "heal_ms": (8_000, 20_000),
+            "flap_wait_ms_max": (1_000,),
+            "at_once": (2, 3),
+            "producers": ACKED,
+        },
+    ),
+}
+
+
 RENAMES = {
     "renames": Profile(
         faults={

@@ -11,7 +11,7 @@ from plimsoll_sim.runs.profiles.cleaning import CLEANING
 from plimsoll_sim.runs.profiles.disks import DESCRIPTORS, DISKS
 from plimsoll_sim.runs.profiles.fail_overs import FAIL_OVERS
 from plimsoll_sim.runs.profiles.groups import GROUPS
-from plimsoll_sim.runs.profiles.operations import OPERATIONS, RENAMES
+from plimsoll_sim.runs.profiles.operations import HOURS, OPERATIONS, RENAMES
 from plimsoll_sim.runs.profiles.profile import Profile
 from plimsoll_sim.runs.profiles.replication import REPLICATION
 from plimsoll_sim.runs.profiles.restores import RESTORES
@@ -27,6 +27,7 @@ PROFILES: dict[str, Profile] = {
     **BUFFERS,
     **DESCRIPTORS,
     **RENAMES,
+    **HOURS,
     **RESTORES,
     **FAIL_OVERS,
 }

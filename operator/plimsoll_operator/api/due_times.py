@@ -1,8 +1,8 @@
 """Due times of a cron expression in a time zone. Pure.
 
-Called by `schedule_plan`. The library cronsim computes the times. When clocks change it follows the
-rules of Debian's cron: a start in the skipped hour comes right after it, one in the repeated hour
-comes once.
+For VerificationSchedules and maintenance windows. The library cronsim computes the times. When
+clocks change it follows the rules of Debian's cron: a start in the skipped hour comes right after
+it, one in the repeated hour comes once.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 # zoneinfo reads it where the system has no time zones, as in a bare image.
 import tzdata  # noqa: F401
 from cronsim import CronSim, CronSimError
+from msgspec import Meta
 
+CronExpression = Annotated[str, Meta(min_length=9, max_length=100, pattern=r"^[^\s]+( [^\s]+){4}$")]
+TimeZoneName = Annotated[str, Meta(min_length=1, max_length=64)]
 COUNTED_MAX = 200
 """Bound on the number of due times that are counted. A larger number is shown as this one."""
 ZONE_DEFAULT = "UTC"
