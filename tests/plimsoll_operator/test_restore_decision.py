@@ -14,6 +14,7 @@ from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, TopicObject
 from plimsoll_core.cluster.record_versions import read_records
 from plimsoll_core.cluster.records import (
+    BrokerFenced,
     BrokerRegistered,
     ControllerChanged,
     MembersChanged,
@@ -230,6 +231,17 @@ def test_position_below_the_copy_is_judged_by_term() -> None:
 
 def test_single_holder_of_the_end_needs_a_person() -> None:
     assert unsure(a_case(b2=OLD, b3=OLD)) == {Unsure.ONE_HOLDER}
+
+
+def test_broker_that_stopped_last_is_believed() -> None:
+    """It saw the others stop; two of them did not see the first one's end."""
+    broker = OLD.image.brokers[BrokerId(2)]
+    stop = BrokerFenced(cause="stopped", broker_id=broker.id, broker_epoch=broker.broker_epoch)
+    last = NEW.add(stop, epoch=2)
+    found = decide_restore(a_case(copy=last, b1=last))
+    assert isinstance(found, Restore)
+    assert found.from_brokers == (1,)
+    assert found.image == last.image
 
 
 def test_emptied_broker_needs_a_person() -> None:

@@ -467,17 +467,19 @@ class Controller:
         Return True if it was restored and can be opened; otherwise `stalled` says why not."""
         if why.known_reason is not Reason.MetadataRegressed:
             return False
+        self._restoration = restoration = Restoration(
+            self.cluster_id,
+            self._log,
+            self._clock,
+            self.options.restore_choice,
+            self.options.restoration,
+        )
         try:
             log = await self._stored(error)
-            self._restoration = Restoration(
-                self.cluster_id,
-                self._log,
-                self._clock,
-                self.options.restore_choice,
-                self.options.restoration,
-            )
             self._reachable.set()
-            found = await self._unless_stopped(self._restoration.run(log))
+            found = await self._unless_stopped(restoration.run(log))
+            if isinstance(found, Restore):
+                self.stalled = None
         except (MetadataLogError, OSError) as failure:
             text = f"{why.message} It could not be restored from the brokers' copies: {failure}."
             self.stalled = refused(Reason.MetadataRegressed, text)

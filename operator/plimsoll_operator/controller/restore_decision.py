@@ -63,6 +63,20 @@ MADE_AGAIN = (
 objects and from what brokers report. Others may have been answered to a client, or may have
 led to the deletion of a volume."""
 
+LIFETIMES = (
+    r.ControllerChanged,
+    r.BrokerRegistered,
+    r.BrokerUpdated,
+    r.BrokerFenced,
+    r.BrokerUnfenced,
+    r.BrokerShutdownStarted,
+    r.PartitionsChanged,
+    r.ProducerIdsAllocated,
+    r.SnapshotTaken,
+)
+"""Records of brokers' starts and stops, and of what follows from them. One broker's copy is enough
+for these: a single broker may follow the log alone while the others are down."""
+
 _content = msgspec.msgpack.Decoder(CopyContent)
 
 
@@ -280,12 +294,25 @@ def _uncertain(
             Unsure.EMPTIED,
             f"{brokers_text(sorted(emptied))} lost the metadata that it had applied",
         )
-    if len(ends) < min(2, len(known)):
+    if len(ends) < min(2, len(known)) and not _only_lifetimes(copy, case.offered):
         yield Unsure.ONE_HOLDER, "no other broker holds its newest records"
     if beyond := [b for b, one in sorted(case.offered.items()) if one.acted_beyond]:
         yield Unsure.ACTED_BEYOND, f"{brokers_text(beyond)} acted on a decision that no copy has"
     if kinds := sorted(_given_up(copy, case.log)):
         yield Unsure.LOG_DIFFERS, f"the log would lose records of its own ({', '.join(kinds)})"
+
+
+def _only_lifetimes(copy: ProvenCopy, offered: Mapping[BrokerId, Offered]) -> bool:
+    """Return True if the records that no second broker holds are about lifetimes of brokers and
+    what follows from these, as at the end of a full stop, where one broker stops last."""
+    ends = (one.position.applied_offset for b, one in offered.items() if b != copy.broker_id)
+    second = max(ends, default=MetadataOffset(0))
+    if not copy.tail.start <= second <= copy.tail.end:
+        return False
+    batches = copy.tail.read(second)
+    records = [one for batch in batches for one in read_records(batch.records_json)]
+    whole = sum(batch.record_count for batch in batches) == copy.tail.end - second
+    return whole and all(isinstance(one, LIFETIMES) for one in records)
 
 
 # --- the log in storage ------------------------------------------------------------------------

@@ -279,8 +279,9 @@ class Start:
         is none."""
         leader = self._parts.leaders.get(self._key)
         if leader is not None:
-            if leader.controller.stalled is not None:
-                return leader.controller.stalled.message
+            controller = leader.controller
+            if controller.stalled is not None and not controller.restores:
+                return controller.stalled.message
             causes = leader.term.shown.stall_causes.values()
             return next((cause.message for cause in causes if not cause.serves), None)
         stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)

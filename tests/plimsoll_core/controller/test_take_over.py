@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.records import ClusterDeclared
+from plimsoll_core.controller.take_over import EPOCH_STEPS, PRODUCER_IDS_SKIPPED
 from plimsoll_core.messages.requests import Activated
 
 
@@ -64,3 +65,26 @@ def test_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: i
     assert world.image.brokers[0].shutting_down
     assert all(0 not in p.isr and p.leader != 0 for p in world.image.partitions.values())
     assert not world.soft.leaving
+
+
+def test_restored_log_skips_epochs_before_anything_else(new_world: Any) -> None:
+    """Copies are not synced: a lost election may have used the next leader epochs."""
+    world = new_world(3, slice_partitions_max=2)
+    world.declare(partitions=5)
+    for broker in (2, 1, 0):
+        world.beat(broker, want_fence=True)
+    before, ids = world.image.partitions, world.image.next_producer_id
+    world.commit(world.decide(world.heartbeat(0)).records[0])
+    begun = len(world.log)
+    world.take_over(restored=True)
+    records = world.log[begun + 1 :]
+    assert [type(one).__name__ for one in records[:9]] == [
+        *["PartitionsChanged"] * EPOCH_STEPS,
+        "ProducerIdsAllocated",
+    ]
+    for key, partition in world.image.partitions.items():
+        assert partition.leader_epoch == before[key].leader_epoch + EPOCH_STEPS + 1
+        assert partition.leader == 0
+    assert world.image.next_producer_id == ids + PRODUCER_IDS_SKIPPED
+    world.take_over()
+    assert all(p.leader_epoch < 20 for p in world.image.partitions.values()), "once only"
