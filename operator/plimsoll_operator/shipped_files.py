@@ -28,6 +28,7 @@ class ExampleName(StrEnum):
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"
     VERIFICATION = "verification"
+    CONTINUOUS = "continuous"
     AUDIT = "audit"
     VERIFICATION_SCHEDULE = "verification-schedule"
     REASSIGNMENT = "operations/reassignment"

@@ -105,10 +105,8 @@ class Evidence:
         """Return the content of `run.json` if evidence of this run exists, else None. If the
         evidence is in a bucket, download it first. Raises `Refusal` if the settings ask for an
         earlier run without evidence, or if the place cannot be read."""
-        if self._requested is None:
-            return None
         kept = self._read()
-        if kept is None and self._requested.resume is not None:
+        if kept is None and self._requested is not None and self._requested.resume is not None:
             sentence = f"there is no evidence of run {self.name} in {self.place}"
             raise Refusal(Refused.NOTHING_KEPT, sentence)
         return kept

@@ -58,7 +58,10 @@ class LedgerRows:
 
     def between(self, first: int, end: int) -> LedgerRows:
         """Return the rows with an acked offset in [first, end)."""
-        rows = (self.offset >= first) & (self.offset < end)
+        return self.only((self.offset >= first) & (self.offset < end))
+
+    def only(self, rows: Bools) -> LedgerRows:
+        """Return the rows for which `rows` is True."""
         return LedgerRows(
             partition=self.partition[rows],
             offset=self.offset[rows],
@@ -161,6 +164,14 @@ def index(directory: Path, only: Collection[int] | None = None) -> LedgerIndex:
     return LedgerIndex(groups=tuple(groups), outcomes=outcomes, producers=frozenset(producers))
 
 
+def read_files(paths: Sequence[Path]) -> tuple[LedgerRows, Mapping[str, int]]:
+    """Return all rows of these files, and the number of records by outcome."""
+    tables = [pq.read_table(path, schema=SCHEMA) for path in paths]
+    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    counted = pc.value_counts(table["outcome"]).to_pylist()
+    return _columns(table), {one["values"]: one["counts"] for one in counted}
+
+
 def _group(file: pq.ParquetFile, path: Path, number: int) -> RowGroup:
     group = file.metadata.row_group(number)
     stats = {SCHEMA.names[n]: group.column(n).statistics for n in range(group.num_columns)}
@@ -189,7 +200,10 @@ def extract(groups: Sequence[RowGroup], first: int, end: int) -> bytes:
 
 def read(groups: Sequence[RowGroup]) -> LedgerRows:
     """Return the rows of these row groups, in the given order; none for no row group."""
-    table = _table(groups)
+    return _columns(_table(groups))
+
+
+def _columns(table: pa.Table) -> LedgerRows:
     return LedgerRows(
         partition=pc.fill_null(table["partition"], NONE).to_numpy(),
         offset=pc.fill_null(table["offset"], NONE).to_numpy(),

@@ -13,6 +13,7 @@ import hashlib
 import time
 from array import array
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -39,6 +40,17 @@ SPOILT = frozenset(
     }
 )
 """Error codes of librdkafka for a batch with a wrong CRC or malformed bytes."""
+
+
+class SomeRows(NamedTuple):
+    """The records of the first part of a range. `end`: everything before it was read; `unreadable`:
+    the offset of a batch that cannot be read, None if there is none; `is_late`: True if the time
+    was up before the end of the range."""
+
+    rows: LogRows
+    end: int
+    unreadable: int | None = None
+    is_late: bool = False
 
 
 class OutOfTime(Exception):
@@ -92,16 +104,26 @@ class Reader:
         `progress` is called repeatedly with the number of records read until then. Raises
         `OutOfTime`.
         """
+        found = self.read_some(span, progress, until_s=self._until_s, settle_s=SETTLE_S)
+        if found.is_late:
+            place = f"{self._topic}-{span.partition}"
+            raise OutOfTime(
+                f"offset {found.end} of {place} could not be read before the time for verifying"
+                " was over"
+            )
+        return found.rows, found.unreadable
+
+    def read_some(
+        self, span: Span, progress: Callable[[int], None], *, until_s: float, settle_s: float
+    ) -> SomeRows:
+        """Return the records in the range as `read` does, but at `until_s` (seconds since 1970)
+        those that were read until then."""
         rows = Columns()
         position, end_seen_s = span.first, 0.0
         self._consumer.assign([TopicPartition(self._topic, span.partition, position)])
         while position < span.end:
-            if time.time() >= self._until_s:
-                place = f"{self._topic}-{span.partition}"
-                raise OutOfTime(
-                    f"offset {position} of {place} could not be read before the time for verifying"
-                    " was over"
-                )
+            if time.time() >= until_s:
+                return SomeRows(rows.as_log(), position, is_late=True)
             for message in self._consumer.consume(AT_ONCE, timeout=POLL_S):
                 error = message.error()
                 if error is None:
@@ -110,7 +132,8 @@ class Reader:
                         break
                     rows.append(message.offset() or 0, *self._identity(message))
                 elif error.code() in SPOILT:
-                    return rows.as_log(), _place(message, position)
+                    unreadable = _place(message, position)
+                    return SomeRows(rows.as_log(), unreadable, unreadable=unreadable)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     end_seen_s = end_seen_s or time.time()
                     position = max(position, message.offset())
@@ -120,9 +143,9 @@ class Reader:
                 ):
                     position = self._after_deletion(span, position)
             progress(len(rows))
-            if end_seen_s and time.time() >= end_seen_s + SETTLE_S:
+            if end_seen_s and time.time() >= end_seen_s + settle_s:
                 break
-        return rows.as_log(), None
+        return SomeRows(rows.as_log(), min(position, span.end))
 
     def _after_deletion(self, span: Span, position: int) -> int:
         """Continue at the log start offset, since retention has deleted the records at `position`.

@@ -72,6 +72,12 @@ class Plan:
     stop_at_s: float  # seconds since 1970; no record is sent after it
     progress: Path
     ledger: Path
+    first: int = 0
+    """The sequence of the first record."""
+    behind_max: int | None = None
+    """The most records that may be due and not sent; further ones are left out. None: no bound."""
+    chunk_s: float = CHUNK_S
+    """Seconds after which outcomes are written."""
     settled_by_s: float = math.inf
     """The time, in seconds since 1970, at which a record without an outcome becomes unknown."""
 
@@ -93,6 +99,7 @@ class Sender:
         self._next_progress_s = 0.0
         self._ticked_s = time.monotonic()
         self._held: list[tuple[float, float]] = []
+        self._left_out = 0
         self._client = Producer(
             {**plan.client, "on_delivery": self._settle, "error_cb": self._note_fatal}
         )
@@ -101,15 +108,18 @@ class Sender:
         """Send all records, and yield their outcomes in chunks. End when each sent record has one,
         which is unknown after a time limit. Stop sending early at the plan's `stop_at_s` or after a
         fatal error of the client."""
-        started_s, sent = time.monotonic(), 0
-        while sent < self._plan.records and self._stopped is None:
-            due = self._due(time.monotonic() - started_s)
-            while sent < due and self._stopped is None and self._send(sent):
+        plan, started_s, sent = self._plan, time.monotonic(), 0
+        while sent < plan.records and self._stopped is None:
+            due = self._due(time.monotonic() - started_s) - self._left_out
+            if plan.behind_max is not None and due - sent > plan.behind_max:
+                self._left_out += due - sent - plan.behind_max
+                due = sent + plan.behind_max
+            while sent < due and self._stopped is None and self._send(plan.first + sent):
                 sent += 1
             self._tick(0.0 if sent < due else TICK_S)
             if self._chunk_is_due():
                 yield self._take_rows()
-            if sent < self._plan.records and time.time() >= self._plan.stop_at_s:
+            if sent < plan.records and time.time() >= plan.stop_at_s:
                 self._stopped = "the deadline came before every record was sent"
         yield from self._drain()
 
@@ -176,9 +186,11 @@ class Sender:
 
     def _chunk_is_due(self) -> bool:
         """Return True if the collected rows should be written now: they are `CHUNK_ROWS`, or
-        `CHUNK_S` have passed. Rows in memory are lost if the process dies."""
+        `Plan.chunk_s` has passed. Rows in memory are lost if the process dies."""
         waited_s = time.monotonic() - self._taken_s
-        return len(self._rows) >= CHUNK_ROWS or (bool(self._rows) and waited_s >= CHUNK_S)
+        return len(self._rows) >= CHUNK_ROWS or (
+            bool(self._rows) and waited_s >= self._plan.chunk_s
+        )
 
     def _settle(self, error: KafkaError | None, message: Message) -> None:
         sequence = sequence_of(message.value())

@@ -137,8 +137,8 @@ def check_range(
     first = _first_copies(producer, sequence, earlier)
     offsets = log.offset[mine]
     stream = producer if keys is None else producer * (keys + 1) + log.key[mine] + 1
-    behind = _behind(stream[first], sequence[first], {} if earlier is None else earlier.highest)
-    disordered = np.flatnonzero(first)[behind]
+    late = behind(stream[first], sequence[first], {} if earlier is None else earlier.highest)
+    disordered = np.flatnonzero(first)[late]
     copies = np.flatnonzero(~first)
 
     def found(rows: Ints) -> tuple[Found, ...]:
@@ -158,7 +158,7 @@ def check_range(
         copies=offsets[copies].astype(np.int64).tobytes(),
         out_of_order=len(disordered),
         disordered=found(disordered),
-        gaps=_gaps(span, log.offset),
+        gaps=gaps_in(span, log.offset),
         streams=_streams(stream[first], sequence[first]),
         strays=_strays(log, ledger),
         seen=Seen.of(producer, sequence).bits(),
@@ -176,18 +176,18 @@ def _first_copies(producer: Ints, sequence: Ints, earlier: Earlier | None) -> Bo
     return first
 
 
-def _behind(stream: Ints, sequence: Ints, highest: dict[int, int]) -> Bools:
+def behind(stream: Ints, sequence: Ints, highest: dict[int, int]) -> Bools:
     """Return, for each record, True if an earlier record of its stream has a higher sequence.
     `highest`: by stream, the highest sequence before the range."""
-    behind = np.zeros(len(stream), np.bool_)
+    found = np.zeros(len(stream), np.bool_)
     if not len(stream):
-        return behind
+        return found
     order = np.argsort(stream, kind="stable")
     names, starts = np.unique(stream[order], return_index=True)
     for name, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
         before = np.concatenate(([highest.get(name, -1)], sequence[rows]))
-        behind[rows] = np.maximum.accumulate(before)[:-1] > sequence[rows]
-    return behind
+        found[rows] = np.maximum.accumulate(before)[:-1] > sequence[rows]
+    return found
 
 
 def _streams(stream: Ints, sequence: Ints) -> tuple[Stream, ...]:
@@ -203,7 +203,8 @@ def _streams(stream: Ints, sequence: Ints) -> tuple[Stream, ...]:
     )
 
 
-def _gaps(span: Span, offsets: Ints) -> tuple[Gap, ...]:
+def gaps_in(span: Span, offsets: Ints) -> tuple[Gap, ...]:
+    """Return the ranges of offsets in `span` that are not in `offsets`, which are sorted."""
     edges = np.concatenate(([span.first - 1], offsets.astype(np.int64), [span.end]))
     before = np.flatnonzero(np.diff(edges) > 1)
     return tuple(

@@ -151,7 +151,7 @@ class Run:
         if earlier is None:
             topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
             before = client.ranges(partitions, TOPIC_WITHIN_S)
-            self._refuse_foreign(before)
+            refuse_foreign(settings, before)
             run_id = f"{settings.name}-{uuid.uuid4().hex}"
             kept = evidence.begun(settings, run_id, topic_id, before)
         else:
@@ -236,16 +236,6 @@ class Run:
             return None
         isr.settle(time.monotonic() + max(0.0, self._deadline_s - time.time()))
         return isr.longest_s
-
-    def _refuse_foreign(self, ranges: Ranges) -> None:
-        held = sum(r.log_end_offset - r.log_start_offset for r in ranges.values())
-        if held and not self._settings.allow_existing:
-            sentence = (
-                f"topic {self._settings.topic} holds {held} records that this run did not write; "
-                "use a topic of its own, or set allowExisting: true, and create the Verification"
-                " anew"
-            )
-            raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
 
     def _drive(self, spark: SparkSession, cores: int) -> str | None:
         """Write the records. Return why not all producers ended in time, or None."""
@@ -438,8 +428,21 @@ def after_a_death(
     return findings, stopped
 
 
+def refuse_foreign(settings: Settings, ranges: Ranges) -> None:
+    """Raise `Refusal` if the topic holds records and the settings do not allow that. `ranges`: its
+    logs."""
+    held = sum(r.log_end_offset - r.log_start_offset for r in ranges.values())
+    if held and not settings.allow_existing:
+        sentence = (
+            f"topic {settings.topic} holds {held} records that this run did not write; "
+            "use a topic of its own, or set allowExisting: true, and create the Verification"
+            " anew"
+        )
+        raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
+
+
 def refuse_little(limits: cgroup.Limits) -> None:
-    """Raise `Refusal` if the driver's memory does not suffice for a single task."""
+    """Raise `Refusal` if the memory does not suffice for Spark."""
     if not limits.tasks:
         sentence = (
             f"the driver's memory limit is {limits.memory_mb} MiB; Spark needs at least"

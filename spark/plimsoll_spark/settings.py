@@ -29,6 +29,9 @@ CHECKS_BY_ACKS: dict[str, tuple[Check, ...]] = {
 acknowledged records (docs/guarantees.md), and acks=0 acknowledges nothing."""
 
 
+WINDOW_MIN_S, WINDOW_MAX_S = 10, 3_600
+
+
 class Refused(Enum):
     """Why a verification is refused before it starts."""
 
@@ -218,12 +221,16 @@ class Evidence(Camel, frozen=True):
 class Settings(Camel, frozen=True):
     """The run that `verification.json` requests. `bootstrap`: the brokers' addresses,
     comma-separated; `allow_existing`: True if the topic may hold records before the run;
-    `deadline_seconds`: bound on the run, counted from the driver's start."""
+    `deadline_seconds`: bound on the run, counted from the driver's start; 0: a continuous run has
+    no end."""
 
     name: str
     bootstrap: str
     topic: str
     produce: Produce
+    mode: Literal["Once", "Continuous"] = "Once"
+    window: str = "1m"
+    """Length of the windows of a continuous run, each of which has a verdict."""
     verify: Verify = msgspec.field(default_factory=Verify)
     budget: Budget = msgspec.field(default_factory=Budget)
     report: Report = msgspec.field(default_factory=Report)
@@ -288,6 +295,9 @@ def without_nulls(content: object) -> object:
 def check(settings: Settings) -> None:
     """Raise `Refusal` for the first setting that is invalid or cannot be fulfilled, if any."""
     produce = settings.produce
+    if settings.mode == "Continuous":
+        _check_continuous(settings)
+        return
     wrong = (
         (
             (produce.records > 0) == (produce.load is not None),
@@ -328,6 +338,41 @@ def check(settings: Settings) -> None:
     )
     _raise_first(wrong)
     _check_load(produce)
+
+
+def _check_continuous(settings: Settings) -> None:
+    produce, evidence = settings.produce, settings.evidence
+    try:
+        window_s = seconds(settings.window)
+    except ValueError as error:
+        raise Refusal(Refused.INVALID_SPEC, f"window: {error}") from error
+    _raise_first(
+        (
+            (
+                bool(produce.records or produce.load or not produce.records_per_second),
+                "mode Continuous writes without an end: set produce.recordsPerSecond, and neither"
+                " records nor load",
+            ),
+            (
+                produce.acks != "All" or not produce.is_idempotent,
+                "mode Continuous needs acks: All and idempotent producers",
+            ),
+            (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
+            (produce.keys < 1, "produce.keys must be at least 1"),
+            (
+                not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S,
+                "window must be from 10s to 1h",
+            ),
+            (settings.deadline_seconds < 0, "deadlineSeconds must not be negative"),
+            (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
+            (
+                evidence is not None and (evidence.s3 is not None or evidence.resume is not None),
+                "mode Continuous keeps its evidence in a persistentVolumeClaim, without resume",
+            ),
+            (settings.budget != Budget(), "mode Continuous has no budget"),
+            (not settings.checks, "verify.checks names no check; leave it out for the default"),
+        )
+    )
 
 
 def _check_load(produce: Produce) -> None:

@@ -31,6 +31,11 @@ cause in problem.
     copies.where("problem is not null")
     copies.groupBy("topic", "partition", "baseOffset").agg({"crc": "approx_count_distinct"})
     spark.read.format("plimsoll.audit").options(**options).load()
+
+    # What became of each record of a Verification, by its evidence; acks that took over a second.
+    acks = spark.read.format("plimsoll.ledger").load("/proofs/orders-check-5f2c9a1e")
+    acks.groupBy("partition", "outcome").count()
+    acks.where("settledTimestampMs - sendTimestampMs > 1000")
 """
 
 from __future__ import annotations
@@ -39,10 +44,12 @@ from pyspark.sql import SparkSession
 
 from plimsoll_spark.batch_source import BatchSource
 from plimsoll_spark.finding_source import FindingSource
+from plimsoll_spark.ledger_source import LedgerSource
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats `plimsoll.batches` (batch headers) and `plimsoll.audit` (findings) in
-    this session."""
+    """Register the formats `plimsoll.batches` (batch headers), `plimsoll.audit` (findings) and
+    `plimsoll.ledger` (outcomes of a run's records) in this session."""
     spark.dataSource.register(BatchSource)
     spark.dataSource.register(FindingSource)
+    spark.dataSource.register(LedgerSource)

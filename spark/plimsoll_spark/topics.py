@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, TopicDescription
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from plimsoll_spark.settings import Refusal, Refused
 
@@ -95,6 +95,42 @@ class TopicClient:
                 if partition not in found:
                     found |= self._range(partition, give_up=time.monotonic() >= until_s)
         return found
+
+    def ranges_now(self, partitions: Collection[int]) -> Ranges:
+        """Return the readable offsets of the partitions that answer now; the others are left out,
+        and are looked up anew for the next call."""
+        places = [TopicPartition(self._topic, one) for one in partitions]
+        if not places:
+            return {}
+        starts, ends = (
+            self._admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_TIMEOUT_S)
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
+        found: Ranges = {}
+        for place in places:
+            try:
+                low, high = starts[place].result().offset, ends[place].result().offset
+            except KafkaException:
+                continue
+            found[place.partition] = OffsetRange(
+                log_start_offset=min(low, high), log_end_offset=high
+            )
+        if len(found) < len(places):
+            self._look_again(self._admin)
+        return found
+
+    def partitions_now(self) -> tuple[int, ...]:
+        """Return the ids of the topic's partitions, sorted; none if the brokers do not show the
+        topic now."""
+        return self._partitions_now()[0]
+
+    def leader_of(self, partition: int) -> tuple[int, str, int] | None:
+        """Return id, host and port of the partition's leader; None if it is not known now."""
+        try:
+            found = {one.id: one.leader for one in self._described().partitions}.get(partition)
+        except KafkaException:
+            return None
+        return None if found is None else (found.id, found.host, found.port)
 
     def readable_ranges(
         self, wanted: Mapping[int, int], timeout_s: float, settle_s: float = SETTLE_S

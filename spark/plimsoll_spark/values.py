@@ -221,13 +221,48 @@ class Findings(Camel, frozen=True):
         return round(1000 * acked / (max(starts) - min(starts) + self.bin_ms), 1)
 
 
+class Window(Camel, frozen=True):
+    """The verdict of one window of a continuous run. `start`, `end`: RFC 3339; `milliseconds`: of
+    ack latency; `examples`: places of faults."""
+
+    start: str
+    end: str
+    verdict: str
+    reason: str
+    message: str
+    counts: Counts
+    milliseconds: Latency | None = None
+    examples: tuple[Example, ...] = ()
+
+
+class Rolling(Camel, frozen=True):
+    """The state of a continuous run. `since`: when it began; `passed`, `violated`, `inconclusive`:
+    numbers of ended windows; `drivers`: how many drivers have worked on it; `window`: the newest
+    window with a verdict, None before the first; `last_violation`: the newest violated one;
+    `last_loss`: the last lost record, and `last_loss_time`: when it was found."""
+
+    window_seconds: int
+    since: str
+    drivers: int
+    passed: int = 0
+    violated: int = 0
+    inconclusive: int = 0
+    waiting: int = 0
+    """Number of acknowledgements that are not judged yet."""
+    window: Window | None = None
+    last_violation: Window | None = None
+    last_loss: Example | None = None
+    last_loss_time: str | None = None
+
+
 class Progress(Camel, frozen=True):
     """The content of `progress.json`, which is replaced repeatedly during the run. `phase`:
-    Producing, Verifying, Completed or Failed."""
+    Producing, Verifying, Running (a continuous run), Completed or Failed."""
 
     phase: str
     counts: Counts
     timing: Timing
+    rolling: Rolling | None = None
 
 
 class Kept(Camel, frozen=True):

@@ -39,6 +39,7 @@ class Reason(Enum):
     TOO_FEW_ACKED = "TooFewAcked"
     BUDGET_EXCEEDED = "BudgetExceeded"
     DRIVER_STARVED = "DriverStarved"
+    NOT_JUDGED = "NotJudged"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     OUT_OF_MEMORY = "OutOfMemory"
     DISK_FULL = "DiskFull"
@@ -90,7 +91,7 @@ def judge(
         message += f"; {counts.unknown} records got no answer in time and are not judged"
     if counts.unreported:
         message += (
-            f"; {counts.unreported} records in the log are of executors that were lost before they"
+            f"; {counts.unreported} records in the log are of producers that were lost before they"
             " reported, and are not judged"
         )
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)

@@ -21,10 +21,13 @@ from plimsoll_spark import cgroup
 from plimsoll_spark import settings as requested
 from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_settings import is_audit, load_audit
+from plimsoll_spark.continuous import ContinuousRun
+from plimsoll_spark.continuous_drive import NumbersUsed
 from plimsoll_spark.evidence import Evidence, bucket_of
 from plimsoll_spark.failures import failure_of
 from plimsoll_spark.publish import Publisher, publisher_for
 from plimsoll_spark.run import Run
+from plimsoll_spark.supervisor import keep_running
 
 VERDICT_REACHED, REFUSED, RESUMABLE = 0, 2, 3
 
@@ -58,11 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--resume", metavar="RUN", help="judge this run by the ledger that it left; write nothing"
     )
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="the directory in which a continuous run goes on"
+    )
     options = parser.parse_args(arguments)
     os.umask(0o077)  # evidence and temporary files are for this user only
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call from the JVM
     try:
         publish, start = _requested(options)
+        if start is None:
+            return _supervised(options, list(sys.argv[1:] if arguments is None else arguments))
     except requested.Refusal as refusal:
         log.error("no verification is run (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
@@ -72,21 +81,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _requested(
     options: argparse.Namespace,
-) -> tuple[Publisher, Callable[[Publisher, Path], Run | Audit]]:
+) -> tuple[Publisher, Callable[[Publisher, Path], Run | Audit] | None]:
     """Return where to publish, and a call that makes the run or the audit that the arguments ask
-    for. Raises `Refusal`."""
+    for; None for a continuous run, which has a process of its own. Raises `Refusal`."""
     if is_audit(options.config):
         audited = load_audit(options.config, options.login, options.mirror_login)
         return publisher_for(audited.report), partial(Audit, audited)
     settings = requested.load(options.config, options.login, options.evidence)
     if options.resume is not None:
         settings = requested.resuming(settings, options.resume)
+    if settings.mode == "Continuous":
+        return publisher_for(settings.report), None
     bucket = bucket_of(settings.evidence, options.bucket_login)
 
     def start(publish: Publisher, work: Path) -> Run:
         return Run(settings, publish, work, Evidence(settings, work, bucket))
 
     return publisher_for(settings.report), start
+
+
+def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run a continuous run: as its driver if `--work` is stated, else as the process that keeps
+    such a driver running. Return the exit code."""
+    if options.work is None:
+        with tempfile.TemporaryDirectory(prefix="plimsoll-continuous-") as work:
+            module = "plimsoll_spark.verification"
+            return keep_running([sys.executable, "-m", module, *arguments, "--work", work])
+    settings = requested.load(options.config, options.login, options.evidence)
+    run = ContinuousRun(settings, publisher_for(settings.report), Evidence(settings, options.work))
+    try:
+        outcome = run.execute()
+    except requested.Refusal as refusal:
+        log.error("the run ends as refused (%s): %s", refusal.reason.value, refusal.message)
+        run.publish_outcome("Inconclusive", refusal.reason.value, refusal.message, "Failed")
+        return REFUSED
+    except NumbersUsed as ended:
+        run.publish_outcome("Inconclusive", "DriveIncomplete", str(ended), "Failed")
+        return REFUSED
+    log.info("%s (%s): %s", outcome.verdict, outcome.reason, outcome.message)
+    return VERDICT_REACHED
 
 
 def _run(run: Run | Audit) -> int:

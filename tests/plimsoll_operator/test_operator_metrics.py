@@ -201,6 +201,24 @@ def test_unreadable_object_waits_for_a_person():
     assert sample(metrics_of(shows), "plimsoll_stalled", **labels) == 1
 
 
+def test_last_window_shows_its_time_while_running() -> None:
+    shows, name = Shows(), "plimsoll_verification_judged_time_seconds"
+    state = {"since": "2026-01-01T00:00:00Z", "window": {"end": "2026-01-01T00:01:00Z"}}
+    for one, phase, shown in (
+        ("runs", "Running", state),
+        ("begins", "Running", {"since": state["since"]}),
+        ("ended", "Completed", state),
+    ):
+        body = a_verification(one, "Passed")
+        body["status"] |= {"phase": phase, "continuous": shown}
+        shows.objects.verifications.put(body)
+    metrics = metrics_of(shows)
+    first = sample(metrics, name, namespace="kafka", name="begins")
+    assert first is not None
+    assert sample(metrics, name, namespace="kafka", name="runs") == first + 60
+    assert sample(metrics, name, namespace="kafka", name="ended") is None
+
+
 def a_verification(name: str, verdict: str) -> dict[str, Any]:
     return {
         "metadata": {"namespace": "kafka", "name": name, "uid": name, "generation": 1},

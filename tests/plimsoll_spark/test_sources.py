@@ -1,16 +1,22 @@
 """The data sources show the batches of every replica, and what is wrong with them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from tests.integration.local_cluster import LocalCluster
+from tests.plimsoll_spark.tables import agreeing, write_ledger
 from tests.plimsoll_spark.test_audit_local import BATCHES, RECORDS, damage, flipped, leader, write
 
-from plimsoll_spark import sources
+from plimsoll_spark import evidence, sources
 from plimsoll_spark.batch_source import BatchSourceReader, SourceOptions, WrongOption
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics, Found
+from plimsoll_spark.ledger import UNKNOWN
+from plimsoll_spark.ledger_source import LedgerReader
 from plimsoll_spark.replica_reader import Place
+from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.topics import OffsetRange
 
 if TYPE_CHECKING:
@@ -48,6 +54,29 @@ def test_sources_show_batches_and_findings(tmp_path: Path, spark: "SparkSession"
             "replica", "leader"
         )
         assert some.load().count() == BATCHES - 2
+
+
+def test_ledger_source_shows_every_outcome(tmp_path: Path, spark: "SparkSession") -> None:
+    sources.register(spark)
+    sent, _ = agreeing()
+    sent[3] = replace(sent[3], outcome=UNKNOWN, partition=None, offset=None)
+    write_ledger(tmp_path / "ledger", sent)
+    (tmp_path / "ledger" / "_producer-0-000009.parquet").write_bytes(b"not complete")
+    settings = Settings(name="n", bootstrap="b", topic="orders", produce=Produce(records=20))
+    kept = evidence.begun(settings, "n-1", None, {})
+    (tmp_path / evidence.RUN_FILE).write_bytes(msgspec.json.encode(kept))
+    rows = spark.read.format("plimsoll.ledger").load(str(tmp_path)).collect()
+    assert len(rows) == 20
+    assert {row.topic for row in rows} == {"orders"}
+    assert [row.offset for row in rows if row.outcome == UNKNOWN] == [None]
+    assert {row.settledTimestampMs - row.sendTimestampMs for row in rows} == {1.0}
+
+
+def test_ledger_source_refuses_a_foreign_directory(tmp_path: Path) -> None:
+    with pytest.raises(WrongOption, match="holds no ledger"):
+        LedgerReader({"path": str(tmp_path)})
+    with pytest.raises(WrongOption, match="path is missing"):
+        LedgerReader({})
 
 
 def test_options_without_cluster_are_refused() -> None:

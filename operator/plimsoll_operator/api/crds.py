@@ -338,6 +338,8 @@ REBALANCE = Kind(
     selectable=(".spec.clusterRef.name",),
 )
 
+CONTINUOUS = "(has(self.mode) && self.mode == 'Continuous')"
+
 VERIFICATION = Kind(
     name="Verification",
     plural="verifications",
@@ -389,8 +391,31 @@ VERIFICATION = Kind(
             "runner.executors runs only the operator's own image; leave runner.image out.",
         ),
         (
-            "!has(self.produce) || has(self.produce.records) != has(self.produce.load)",
+            f"!has(self.produce) || {CONTINUOUS} || "
+            "has(self.produce.records) != has(self.produce.load)",
             "produce has either records or load.",
+        ),
+        (
+            f"!{CONTINUOUS} || (has(self.produce) && has(self.produce.recordsPerSecond) && "
+            "!has(self.produce.records) && !has(self.produce.load))",
+            "mode Continuous writes without an end: it needs produce.recordsPerSecond, without "
+            "records and load.",
+        ),
+        (
+            f"!{CONTINUOUS} || !has(self.produce) || "
+            "((!has(self.produce.acks) || self.produce.acks == 'All') && "
+            "(!has(self.produce.idempotent) || self.produce.idempotent))",
+            "mode Continuous needs acks: All and idempotent producers.",
+        ),
+        (
+            f"!{CONTINUOUS} || (!has(self.budget) && (!has(self.evidence) || "
+            "(!has(self.evidence.s3) && !has(self.evidence.resume))))",
+            "mode Continuous has no budget, and keeps evidence in a persistentVolumeClaim alone.",
+        ),
+        (
+            f"!has(self.window) || ({CONTINUOUS} && self.window.matches("
+            "'^([1-5][0-9]s|[6-9][0-9]s|[1-9][0-9]{2}s|[1-5]?[0-9]m|60m|1h)$'))",
+            "window is from 10s to 1h, in mode Continuous.",
         ),
         (
             "!has(self.produce) || !has(self.produce.load) || !has(self.produce.recordsPerSecond)",
@@ -458,6 +483,10 @@ VERIFICATION_SCHEDULE = Kind(
     ),
     template_rules=(
         *(rule for rule in VERIFICATION.rules if "oldSelf" not in rule[0]),
+        (
+            f"!{CONTINUOUS}",
+            "template.mode must be Once: a continuous run has no end that a schedule could await.",
+        ),
         (
             "!has(self.produce) || (has(self.allowExisting) && self.allowExisting)",
             "template.allowExisting must be true: the topic holds the records of earlier runs.",

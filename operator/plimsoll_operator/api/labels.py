@@ -65,6 +65,9 @@ which revision it was made."""
 RESTART = "plimsoll.dev/restart"
 """Annotation of a LogCluster, set by its owner. A new value restarts all brokers, one safe restart
 at a time."""
+ACKNOWLEDGE_VIOLATION = "plimsoll.dev/acknowledge-violation"
+"""Annotation of a continuous Verification, set by its owner: a time. It acknowledges all violated
+windows that ended until then."""
 ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
 """Annotation of a LogCluster, set by its owner: a time. It acknowledges all disappearances of Topic
 objects up to then."""

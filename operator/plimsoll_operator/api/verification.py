@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from plimsoll_operator.api.audit_source import AuditSource
+from plimsoll_operator.api.continuous import Continuous, Example
 from plimsoll_operator.api.drill import STEPS_MAX, Drill, DrillMark, DrillRecord
 from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.evidence import EvidenceStore
@@ -40,7 +41,8 @@ Check = Literal[
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
 """All checks, in the order in which they are reported. NoLoss holds only with acks All and is left
 out otherwise."""
-Phase = Literal["Pending", "Producing", "Verifying", "Completed", "Failed"]
+Phase = Literal["Pending", "Producing", "Verifying", "Running", "Completed", "Failed"]
+Mode = Literal["Once", "Continuous"]
 Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 
 
@@ -49,7 +51,7 @@ class Produce(Api, frozen=True, kw_only=True):
 
     records: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        described("Total number of records to write; required without load."),
+        described("Total number of records to write; required in mode Once without load."),
     ] = None
     load: Load | None = None
     record_bytes: Annotated[
@@ -125,6 +127,16 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     ] = None
     produce: Produce | None = None
     source: AuditSource | None = None
+    mode: Annotated[
+        Mode | None,
+        described(
+            "Once (default), or Continuous: writes and judges until deadlineSeconds or deletion."
+        ),
+    ] = None
+    window: Annotated[
+        Duration | None,
+        described("Each window of a continuous run has a verdict: 10s to 1h, default 1m."),
+    ] = None
     verify: Verify | None = None
     budget: Budget | None = None
     drill: Drill | None = None
@@ -150,6 +162,10 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
             "needs a listener without tls and authentication."
         ),
     ] = None
+
+    @property
+    def is_continuous(self) -> bool:
+        return self.mode == "Continuous"
 
 
 class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
@@ -207,29 +223,6 @@ class Timing(Api, frozen=True, kw_only=True):
     longest_stall_milliseconds: float | None = None
 
 
-class Example(Api, frozen=True, kw_only=True):
-    """One record that failed a check."""
-
-    topic: Short = ""
-    partition: int = 0
-    offset: int = 0
-    kind: Short = ""
-    key: Short | None = None
-    producer: Count | None = None
-    sequence: Count | None = None
-    last_offset: Annotated[int | None, described("The end of the range, in an audit.")] = None
-    brokers: Annotated[
-        tuple[int, ...],
-        Meta(max_length=100, description="Brokers with a replica that has the fault."),
-    ] = ()
-    valid_brokers: Annotated[
-        tuple[int, ...],
-        Meta(max_length=100, description="Brokers with valid batches there, in an audit."),
-    ] = ()
-    leader: Annotated[int | None, described("The broker that led, in an audit.")] = None
-    detail: Short = ""
-
-
 class Audited(Api, omit_defaults=False, frozen=True, kw_only=True):
     """Amounts that an audit has read; bytes are of all replicas."""
 
@@ -274,6 +267,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     object."""
     audited: Audited | None = None
     capacity: Capacity | None = None
+    continuous: Continuous | None = None
     conditions: Conditions = ()
 
 

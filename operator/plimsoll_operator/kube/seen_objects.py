@@ -54,7 +54,8 @@ _OF_SCHEDULES = (
     "runs",
     "periodsWithoutVerdict",
 )
-_CHOICES = (*_OF_CLUSTERS, *_OF_SCHEDULES)
+_OF_VERIFICATIONS = ("phase", "continuous")
+_CHOICES = (*_OF_CLUSTERS, *_OF_SCHEDULES, *_OF_VERIFICATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

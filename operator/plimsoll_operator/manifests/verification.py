@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.continuous import WINDOW_DEFAULT
 from plimsoll_operator.api.evidence import EvidenceStore
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.quantities import bytes_per_second
@@ -84,6 +85,7 @@ LAST_WORDS_SECONDS = 240
 ATTEMPTS = 2
 """The most drivers that work on a run with evidence: the second judges the ledger of one that
 died."""
+CONTINUOUS_PODS_MAX = 1_000_000
 ENDINGS = [1, 2]
 """Exit codes of a driver that has said why it failed, or why it refused: no second driver starts
 then."""
@@ -148,7 +150,7 @@ class SparkDriver:
 
     @property
     def deadline_seconds(self) -> int:
-        return self.verification.spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT
+        return deadline_seconds(self.verification)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -159,6 +161,12 @@ def run_name(verification: str, uid: str) -> str:
     """Return the name of a run in its evidence. `uid`: the Verification's, by which runs of
     Verifications with the same name differ."""
     return f"{verification}-{uid[:8]}"
+
+
+def deadline_seconds(verification: Verification) -> int:
+    """Return the bound on the run; 0: a continuous run without one."""
+    spec = verification.spec
+    return spec.deadline_seconds or (0 if spec.is_continuous else DEADLINE_SECONDS_DEFAULT)
 
 
 def timeout_seconds(verification: Verification) -> int:
@@ -310,7 +318,9 @@ def config(driver: SparkDriver) -> Manifest:
 
 def _workload(driver: SparkDriver) -> Manifest:
     spec = driver.verification.spec
+    mode = {"mode": spec.mode, "window": spec.window or WINDOW_DEFAULT}
     return {
+        **(mode if spec.is_continuous else {}),
         "topic": spec.topic,
         "allowExisting": bool(spec.allow_existing),
         "produce": msgspec.to_builtins(spec.produce),
@@ -368,11 +378,21 @@ def _executors(driver: SparkDriver) -> Manifest:
 
 
 def job(driver: SparkDriver) -> Manifest:
-    """Build the driver's Job. If the evidence is kept, a second driver follows one that dies, and
-    judges its ledger. Else none follows: it would find the records of the first in the topic."""
+    """Build the driver's Job. A continuous run always has another driver. If the evidence of
+    another run is kept, a second driver follows one that dies, and judges its ledger. Else none
+    follows: it would find the records of the first in the topic."""
     template = {"metadata": {"labels": driver.labels}, "spec": _pod(driver)}
-    if driver.verification.spec.evidence is None:
+    if driver.verification.spec.is_continuous:
+        # It ends with exit code 2 if it is refused; a pod that is lost always has a successor.
+        codes = {"containerName": "driver", "operator": "In", "values": [2]}
         spec: Manifest = {
+            "backoffLimit": CONTINUOUS_PODS_MAX,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+        }
+        if driver.deadline_seconds:
+            spec["activeDeadlineSeconds"] = LAST_WORDS_SECONDS + driver.deadline_seconds
+    elif driver.verification.spec.evidence is None:
+        spec = {
             "backoffLimit": 0,
             "activeDeadlineSeconds": LAST_WORDS_SECONDS + driver.deadline_seconds,
         }

@@ -145,6 +145,12 @@ REASONS = (
         "A drill's fault was injected or refused; the note says what was done, or why not.",
     ),
     EventReason(
+        "ContinuousVerdictChanged",
+        "Normal for Passed, else Warning",
+        "Verification",
+        "A continuous Verification has another verdict, or another violated window.",
+    ),
+    EventReason(
         "ScheduledVerdictChanged",
         "Normal for Passed, else Warning",
         "VerificationSchedule",

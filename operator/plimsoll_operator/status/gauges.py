@@ -7,6 +7,7 @@ number of series is bounded; beyond it only the first by name are shown.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from plimsoll_core.cluster.isr_shrinks import covered_as_broker
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, ObjectShelf
 from plimsoll_operator.status.broker_status import backlog_of
@@ -210,7 +212,23 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
     counts = {(kind,): float(not_ready[kind]) for kind in shelves}
     yield TABLE.gauges("plimsoll_not_ready_objects", counts)
     yield from _verifications(objects.verifications)
+    yield _judged(objects.verifications)
     yield _schedules(objects.verification_schedules)
+
+
+def _judged(shelf: ObjectShelf[Any]) -> Metric:
+    """Return the gauge of the end of each continuous Verification's newest window, or of its start
+    before the first one, for the first `NAMED_MAX` that run, by name."""
+    found: dict[tuple[str, ...], float] = {}
+    for one in shelf:
+        shown = shelf.choices(one.key)
+        state = shown.get("continuous") or {}
+        stamp = (state.get("window") or {}).get("end") or state.get("since")
+        if shown.get("phase") == "Running" and isinstance(stamp, str):
+            with contextlib.suppress(ValueError):
+                found[one.key] = milliseconds(stamp) / 1000
+    named = dict(islice(sorted(found.items()), NAMED_MAX))
+    return TABLE.gauges("plimsoll_verification_judged_time_seconds", named)
 
 
 def _schedules(shelf: ObjectShelf[Any]) -> Metric:

@@ -7,46 +7,50 @@ counts as Inconclusive. The API server accepts the resulting status whatever the
 
 from __future__ import annotations
 
-import re
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from plimsoll_core.phrasing import sentence_start
-from plimsoll_operator.api.conditions import condition, milliseconds
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.continuous import Example
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import (
     Audited,
     Counts,
     Evidence,
-    Example,
     Phase,
-    Timing,
     VerificationStatus,
 )
 from plimsoll_operator.api.workload import Capacity
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.manifests.verification import SparkDriver, timeout_seconds
+from plimsoll_operator.reconcile.verification.report_content import (
+    converted,
+    reason_or,
+    reported_timing,
+)
+from plimsoll_operator.reconcile.verification.rolling_report import continuous, running
 
 VERDICT, PROGRESS = "verdict.json", "progress.json"
 UNREADABLE = "ReportUnreadable"
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 EXAMPLES_MAX = 20
-_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_STORED = range(-(2**63), 2**63)
-
-M = TypeVar("M", bound=msgspec.Struct)
 
 
 def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
     """Return the status by the report's verdict, or by its progress if it has no verdict; None if
     the driver has reported nothing."""
     data = report.get("data") or {}
+    progress = _content(data[PROGRESS]) if PROGRESS in data else None
+    state = None if progress is None else continuous(progress)
     if VERDICT in data:
-        return _verdict(_content(data[VERDICT]), driver.report)
-    if PROGRESS in data:
-        return _progress(_content(data[PROGRESS]), driver)
+        ended = _verdict(_content(data[VERDICT]), driver.report)
+        return msgspec.structs.replace(ended, continuous=state)
+    if progress is not None and state is not None:
+        return running(progress, driver.report, driver.verification, state)
+    if progress is not None:
+        return _progress(progress, driver)
     return None
 
 
@@ -87,8 +91,8 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
     return VerificationStatus(
         phase=phase,
         verdict="",
-        counts=_convert(content.get("counts"), Counts),
-        timing=_timing(content.get("timing")),
+        counts=converted(content.get("counts"), Counts),
+        timing=reported_timing(content.get("timing")),
         evidence=Evidence(report_config_map=driver.report),
         conditions=(condition("Ready", False, phase, text),),
     )
@@ -108,14 +112,14 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
     return VerificationStatus(
         phase="Failed" if verdict == "Inconclusive" else "Completed",
         verdict=verdict,
-        counts=_convert(content.get("counts"), Counts),
-        timing=_timing(content.get("timing")),
+        counts=converted(content.get("counts"), Counts),
+        timing=reported_timing(content.get("timing")),
         evidence=_evidence(content, name),
-        audited=_convert(content["audited"], Audited) if content.get("audited") else None,
+        audited=converted(content["audited"], Audited) if content.get("audited") else None,
         capacity=_capacity(content.get("facts")),
         conditions=final(
             "Complete" if verdict == "Passed" else "Failed",
-            _reason(content.get("reason"), verdict),
+            reason_or(content.get("reason"), verdict),
             _sentence(message) if isinstance(message, str) and message else "",
         ),
     )
@@ -124,7 +128,7 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
 def _capacity(facts: object) -> Capacity | None:
     """Return the result of a search for the highest rate, None if there is none."""
     found = facts.get("capacity") if isinstance(facts, dict) else None
-    return None if found is None else _convert(found, Capacity)
+    return None if found is None else converted(found, Capacity)
 
 
 def _sentence(message: str) -> str:
@@ -132,14 +136,9 @@ def _sentence(message: str) -> str:
     return sentence_start(message) + ("" if message.endswith((".", "!", "?")) else ".")
 
 
-def _reason(stated: object, verdict: str) -> str:
-    """Return the stated reason if it has Kubernetes' format, else the verdict."""
-    return stated if isinstance(stated, str) and _REASON.fullmatch(stated) else verdict
-
-
 def _examples(stated: object) -> tuple[Example, ...]:
     rows = stated[:EXAMPLES_MAX] if isinstance(stated, list) else []
-    return tuple(_convert(one, Example) for one in rows)
+    return tuple(converted(one, Example) for one in rows)
 
 
 def _evidence(content: dict[str, Any], name: str) -> Evidence:
@@ -155,32 +154,3 @@ def _evidence(content: dict[str, Any], name: str) -> Evidence:
         )
     except msgspec.ValidationError:
         return Evidence(report_config_map=name, examples=examples)
-
-
-def _timing(stated: object) -> Timing:
-    timing = _convert(stated, Timing)
-    return msgspec.structs.replace(
-        timing,
-        start_time=_time(timing.start_time),
-        completion_time=_time(timing.completion_time),
-    )
-
-
-def _time(stated: str | None) -> str | None:
-    """Return the stated time if it is a valid timestamp, else None."""
-    try:
-        known = stated is not None and _TIME.fullmatch(stated) and milliseconds(stated) >= 0
-    except ValueError:
-        return None
-    return stated if known else None
-
-
-def _convert(content: object, model: type[M]) -> M:
-    """Return the content as a `model`. Unknown fields are left out, since the driver's image may be
-    newer or older. Return an empty model if a field cannot be read or a number is too large."""
-    try:
-        found = msgspec.convert(content or {}, model, strict=False)
-    except msgspec.ValidationError:
-        return model()
-    numbers = (one for one in msgspec.structs.astuple(found) if isinstance(one, int))
-    return found if all(one in _STORED for one in numbers) else model()

@@ -66,6 +66,7 @@ from plimsoll_operator.reconcile.verification.evidence_place import (
     waits_for_mirror,
 )
 from plimsoll_operator.reconcile.verification.expiry import expire
+from plimsoll_operator.reconcile.verification.rolling_report import changed
 from plimsoll_operator.reconcile.verification.volume_room import why_no_room
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.cluster_counts import partitions_of
@@ -139,6 +140,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     if status.phase in FINAL and not _ended(term, key):
         await _withdraw_pods(term, driver)
         _tell_verdict(term, result, verification, status)
+    _tell_change(term, result, verification, status)
     result.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
         wait_ms = LOOK_MS if due_ms is None else min(LOOK_MS, max(LOOK_MS_MIN, due_ms))
@@ -207,6 +209,20 @@ def _tell_verdict(
         about=about_seen(VERIFICATIONS.kind, verification.metadata),
     )
     result.tell(told)
+
+
+def _tell_change(
+    term: Term, result: PassResult, verification: Verification, status: VerificationStatus
+) -> None:
+    """Tell if the verdict of a continuous run that goes on is another than the shown one."""
+    if status.phase != "Running":
+        return
+    before = term.shown.status_of(Target(VERIFICATIONS, *verification.key), VerificationStatus)
+    seen = term.objects.verifications.verdict(verification.key)
+    verdict = seen if before is None else before.verdict or ""
+    told = changed(verification, status, verdict, before)
+    if told is not None:
+        result.tell(told)
 
 
 async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:

@@ -1,0 +1,142 @@
+"""Makes the status of a continuous Verification from its driver's report, and the Event about a
+change of its verdict. Pure.
+
+A violated window keeps the verdict Violated until the owner acknowledges it by an annotation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from plimsoll_core.phrasing import sentence_start
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.conditions import condition, milliseconds
+from plimsoll_operator.api.continuous import MESSAGE_MAX, Continuous, Example, Window
+from plimsoll_operator.api.verification import Evidence, Verdict, Verification, VerificationStatus
+from plimsoll_operator.kube.resources import VERIFICATIONS
+from plimsoll_operator.reconcile.verification.report_content import (
+    converted,
+    known_time,
+    reason_or,
+    reported_counts,
+    reported_timing,
+)
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
+
+VERDICTS: tuple[Verdict, ...] = ("Passed", "Violated", "Inconclusive")
+STARTED = "The driver writes and reads; the first window has not ended yet."
+
+
+def continuous(content: dict[str, Any]) -> Continuous | None:
+    """Return the state in `progress.json`; None if it is not of a continuous run."""
+    stated = content.get("rolling")
+    if not isinstance(stated, dict):
+        return None
+    numbers = {name: stated[name] for name in _NUMBERS if name in stated}
+    loss = stated.get("lastLoss")
+    return msgspec.structs.replace(
+        converted(numbers, Continuous),
+        since=known_time(stated.get("since")),
+        window=_window(stated.get("window")),
+        last_violation=_window(stated.get("lastViolation")),
+        last_loss=converted(loss, Example) if isinstance(loss, dict) else None,
+        last_loss_time=known_time(stated.get("lastLossTime")),
+    )
+
+
+_NUMBERS = ("windowSeconds", "drivers", "passed", "violated", "inconclusive", "waiting")
+
+
+def _window(stated: object) -> Window | None:
+    if not isinstance(stated, dict):
+        return None
+    message, verdict = stated.get("message"), stated.get("verdict")
+    known: Verdict = next((one for one in VERDICTS if one == verdict), "Inconclusive")
+    return Window(
+        start=known_time(stated.get("start")),
+        end=known_time(stated.get("end")),
+        verdict=known,
+        reason=reason_or(stated.get("reason"), known),
+        message=message[:MESSAGE_MAX] if isinstance(message, str) else "",
+    )
+
+
+def running(
+    content: dict[str, Any], report: str, verification: Verification, state: Continuous
+) -> VerificationStatus:
+    """Return the status of a run that goes on. `content`: of `progress.json`; `report`: the name of
+    the ConfigMap; `state`: that of `content`."""
+    shown, verdict = state.window, ""
+    if is_violated(verification, state):
+        shown = state.last_violation
+    if shown is None:
+        ready = condition("Ready", False, "Running", STARTED)
+    else:
+        verdict = shown.verdict
+        ready = condition(
+            "Ready", verdict == "Passed", shown.reason or verdict, _words(verification, shown)
+        )
+    return VerificationStatus(
+        phase="Running",
+        verdict=next((one for one in VERDICTS if one == verdict), ""),
+        counts=reported_counts(content.get("counts")),
+        timing=reported_timing(content.get("timing")),
+        evidence=Evidence(report_config_map=report),
+        continuous=state,
+        conditions=(ready,),
+    )
+
+
+def is_violated(verification: Verification, state: Continuous) -> bool:
+    """Return True if the last violated window is not acknowledged."""
+    last = state.last_violation
+    if last is None:
+        return False
+    stamp = verification.metadata.annotations.get(labels.ACKNOWLEDGE_VIOLATION, "")
+    try:
+        return last.end is None or milliseconds(stamp) < milliseconds(last.end)
+    except ValueError:
+        return True
+
+
+def _words(verification: Verification, window: Window) -> str:
+    message = sentence_start(window.message).rstrip(".")
+    if window.verdict == "Passed":
+        return f"Passed so far. The window that ended at {window.end}: {message}."
+    text = f"The window that ended at {window.end}: {message}."
+    if window.verdict == "Violated":
+        meta = verification.metadata
+        text += (
+            f" Once it is explained: kubectl annotate --overwrite verification {meta.name} -n"
+            f" {meta.namespace} {labels.ACKNOWLEDGE_VIOLATION}={window.end}."
+        )
+    return text
+
+
+def changed(
+    verification: Verification,
+    status: VerificationStatus,
+    verdict: str,
+    before: VerificationStatus | None,
+) -> Occurrence | None:
+    """Return the Event about a new verdict, or about another violated window; None if there is
+    none. `verdict`: the one that was shown last; `before`: the last status of this term."""
+    state = status.continuous
+    if state is None or not status.verdict:
+        return None
+    last = state.last_violation
+    known = before.continuous.last_violation if before and before.continuous else last
+    again = status.verdict == "Violated" and (last and last.start) != (known and known.start)
+    if status.verdict == verdict and not again:
+        return None
+    meta, why = verification.metadata, status.conditions[0].message
+    start = last.start if last is not None and status.verdict == "Violated" else ""
+    return Occurrence(
+        key=f"continuous-{meta.uid}-{status.verdict}-{start}",
+        reason="ContinuousVerdictChanged",
+        message=f"Verification {meta.name}: {status.verdict}. {why}"[:LENGTH_MAX],
+        warning=status.verdict != "Passed",
+        about=about_seen(VERIFICATIONS.kind, meta),
+    )

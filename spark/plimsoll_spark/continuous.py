@@ -1,0 +1,466 @@
+"""A continuous run: writes records without an end, reads them back while it writes, and gives a
+verdict for each window of time.
+
+Called by `verification`. Structured Streaming runs a micro-batch some times a window, on the clock
+of its rate source (`run_reader` says why on no other): it reads what is new in the log, and joins
+it with the new files of the ledger. The directory of the run (on the claim of `spec.evidence`, or
+in the pod) holds Spark's checkpoint, and the judge's state with the number of the last micro-batch,
+so that a driver that follows judges each micro-batch once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from confluent_kafka import KafkaException
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from plimsoll_spark import cgroup, evidence, executor_start, ledger, report, session
+from plimsoll_spark.arrays import Bools
+from plimsoll_spark.continuous_drive import Driving, EndlessDrive, first_number, lanes_for
+from plimsoll_spark.copies import Copies, rewritten_in
+from plimsoll_spark.evidence import Evidence, KeptRun
+from plimsoll_spark.existing_topics import ExistingTopics
+from plimsoll_spark.job_watch import as_json, publish_progress
+from plimsoll_spark.login import librdkafka
+from plimsoll_spark.pacing import seconds
+from plimsoll_spark.partition_reader import OutOfTime
+from plimsoll_spark.publish import Publisher
+from plimsoll_spark.records import salt_of
+from plimsoll_spark.rolling_judge import SETTLE_MS, News, PackedJudge, Reading, RollingJudge, Step
+from plimsoll_spark.rolling_window import WindowSoFar, showing, with_window
+from plimsoll_spark.run import (
+    FINAL_WITHIN_S,
+    TOPIC_WITHIN_S,
+    refuse_foreign,
+    refuse_little,
+    rfc3339,
+)
+from plimsoll_spark.run_reader import RunReader
+from plimsoll_spark.settings import Settings, check
+from plimsoll_spark.topics import Ranges, TopicClient
+from plimsoll_spark.values import Counts, Kept, Outcome, Progress, Rolling, Timing
+
+STEPS_A_WINDOW = 6
+STEP_MIN_S, STEP_MAX_S = 2, 10
+"""Bounds on the time between two micro-batches, in seconds."""
+LOOK_S = 1.0
+LAST_ACKS_S = 2.0 * STEP_MAX_S
+"""For so long after the deadline the last acknowledgements are waited for."""
+TOPIC_ID_WITHIN_S = 2.0
+COPIES_WITHIN_S = 30.0
+LEDGER_FILES_KEPT = 200
+"""The newest judged files of the ledger that stay, and all those of violated windows up to
+`VIOLATION_FILES_KEPT`."""
+VIOLATION_FILES_KEPT = 2_000
+LOST_STATE = "the driver before this one kept no state; spec.evidence keeps it"
+STATE = "judge.state"
+
+log = logging.getLogger(__name__)
+
+
+class State(msgspec.Struct, kw_only=True):
+    """The content of `judge.state`. `checkpoint`: number of Spark's checkpoint; `batch`: the last
+    micro-batch of it that is judged, -1 for none; `taken`: the newest judged file of each producer
+    in the ledger; `proof`: files of violated windows; `acks_from_ms`: acknowledgements before
+    it are not judged, since they are of a topic that was deleted."""
+
+    judge: PackedJudge
+    window: WindowSoFar
+    rolling: Rolling
+    totals: dict[str, int]
+    checkpoint: int = 0
+    batch: int = -1
+    topic_id: str | None = None
+    acks_from_ms: int = 0
+    taken: dict[str, str] = msgspec.field(default_factory=dict)
+    judged_files: list[str] = msgspec.field(default_factory=list)
+    proof: list[str] = msgspec.field(default_factory=list)
+
+
+class ContinuousRun:
+    """One driver of a continuous run."""
+
+    def __init__(self, settings: Settings, publisher: Publisher, kept: Evidence) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._evidence = kept
+        self._window_ms = 1000 * seconds(settings.window)
+        self._login = librdkafka(settings.login)
+        self._client = TopicClient(settings.bootstrap, settings.topic, self._login)
+        self._compacted = False
+        self._topic_id: str | None = None
+        self._kept: KeptRun | None = None
+        self._state: State | None = None
+        self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
+
+    def execute(self) -> Outcome:
+        """Run until the deadline, publish the outcome and return it; without a deadline, return
+        never. Raises `Refusal` if the run must not start, and the error of Spark, of a producer or
+        of the disk, after which another driver is to go on."""
+        check(self._settings)
+        limits = cgroup.limits()
+        refuse_little(limits)
+        kept = self._begin()
+        settings, directory = self._settings, self._evidence.directory
+        lanes = lanes_for(settings, limits.tasks)
+        cores = lanes + 1
+        if settings.runner.executors:
+            cores = settings.runner.executors * settings.runner.cores
+            lanes = lanes_for(settings, max(2, cores))
+            executor_start.refuse_pods(settings.name, settings.runner)
+        work = directory / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700)
+        spark = session.build(
+            name=settings.name,
+            cores=cores,
+            work=work,
+            runner=settings.runner,
+            jvm=session.Jvm(heap_mb=limits.heap_mb),
+        )
+        try:
+            executor_start.wait(spark, settings)
+            drive = EndlessDrive(
+                run=kept.id,
+                settings=settings,
+                directory=directory,
+                first=first_number(kept.attempt),
+                lanes=lanes,
+            )
+            self._run(spark, Driving(spark, drive), kept, cores - lanes)
+        finally:
+            spark.stop()
+        return self._end()
+
+    # --- the start ------------------------------------------------------------------------------
+
+    def _begin(self) -> KeptRun:
+        """Begin the run, or go on with the one of which the directory exists."""
+        settings, earlier, lost = self._settings, self._evidence.earlier(), None
+        if earlier is None:
+            partitions = self._client.partitions(TOPIC_WITHIN_S)
+            topic_id = self._client.topic_id(TOPIC_WITHIN_S)
+            before = self._client.ranges(partitions, TOPIC_WITHIN_S)
+            lost = self._told_before()
+            if lost is None:
+                refuse_foreign(settings, before)
+            kept = evidence.begun(settings, f"{settings.name}-{uuid.uuid4().hex}", topic_id, before)
+        else:
+            kept = evidence.resumed(earlier, settings)
+        self._evidence.begin(kept)
+        self._kept, self._topic_id = kept, kept.topic_id
+        path = self._evidence.directory / STATE
+        if path.exists():
+            self._state = state = msgspec.msgpack.decode(path.read_bytes(), type=State)
+            self._judge.restore(state.judge)
+            self._topic_id = state.topic_id or kept.topic_id
+        else:
+            ends = {number: span.log_end_offset for number, span in kept.ranges.items()}
+            self._judge = RollingJudge(settings.topic, settings.produce.keys, ends)
+            self._state = state = State(
+                judge=self._judge.packed(),
+                window=WindowSoFar(started_ms=_now_ms()),
+                rolling=Rolling(
+                    window_seconds=self._window_ms // 1000,
+                    since=rfc3339(kept.started_s),
+                    drivers=0,
+                ),
+                totals={},
+            )
+            if lost is not None and lost.rolling is not None:
+                state.rolling = lost.rolling
+                state.totals = msgspec.structs.asdict(lost.counts)
+                state.window.unjudged[LOST_STATE] = 1
+        state.rolling = msgspec.structs.replace(state.rolling, drivers=state.rolling.drivers + 1)
+        numbers = first_number(kept.attempt)
+        self._judge.retire(range(numbers, numbers + 64))
+        self._store()
+        self._publish()
+        log.info("driver %d of the run goes on from micro-batch %d", kept.attempt, state.batch)
+        return kept
+
+    def _told_before(self) -> Progress | None:
+        """Return what an earlier driver of the run published, of which the directory is gone; None
+        if there was none."""
+        text = self._publisher.get("progress.json")
+        try:
+            told = None if text is None else msgspec.json.decode(text, type=Progress)
+        except msgspec.DecodeError:
+            return None
+        return told if told is not None and told.rolling is not None else None
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def _run(self, spark: SparkSession, driving: Driving, kept: KeptRun, tasks: int) -> None:
+        """Write and judge until the deadline."""
+        limit_s = self._settings.deadline_seconds
+        end_s = kept.started_s + limit_s if limit_s else float("inf")
+        query = self._query(spark, kept, max(1, tasks))
+        parent = os.getppid()
+        if not self._now.window.counts:
+            self._now.window.started_ms = _now_ms()  # Spark's start is no part of it
+        try:
+            driving.start(min(end_s, 2.0**40))
+            last_s = end_s + 2 * SETTLE_MS / 1000
+            while time.time() < last_s and (
+                time.time() < end_s + LAST_ACKS_S or self._judge.waiting
+            ):
+                if query.awaitTermination(LOOK_S):
+                    raise RuntimeError("the stream ended")
+                if driving.failure is not None and time.time() < end_s:
+                    raise RuntimeError(f"the producers ended: {driving.failure}")
+                if os.getppid() != parent:
+                    raise RuntimeError("the process that watches this driver is gone")
+        except StreamingQueryException:
+            self._renew_checkpoint()
+            raise
+        finally:
+            driving.stop()
+            query.stop()
+
+    def _query(self, spark: SparkSession, kept: KeptRun, tasks: int) -> StreamingQuery:
+        settings, state = self._settings, self._now
+        spark.conf.set("spark.sql.streaming.minBatchesToRetain", "10")
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "5")
+        reader = RunReader(
+            bootstrap=settings.bootstrap,
+            topic=settings.topic,
+            login=self._login,
+            salt=salt_of(kept.id),
+            keys=settings.produce.keys,
+        )
+
+        def judge(rows: DataFrame, batch: int) -> None:
+            if batch > state.batch:  # else the driver before this one has judged it
+                self._judge_batch(
+                    lambda ends: reader.read(spark, self._judge.wanted(), ends, tasks)
+                )
+                state.batch = batch
+                self._store()
+                self._publish()
+                self._delete_files()
+
+        step_s = min(STEP_MAX_S, max(STEP_MIN_S, self._window_ms // 1000 // STEPS_A_WINDOW))
+        clock = spark.readStream.format("rate").option("numPartitions", "1").load()
+        return (
+            clock.writeStream.foreachBatch(judge)
+            .option("checkpointLocation", str(self._checkpoint(state.checkpoint)))
+            .trigger(processingTime=f"{step_s} seconds")
+            .start()
+        )
+
+    def _judge_batch(self, read: Callable[[Ranges], list[Reading]]) -> None:
+        """Judge what is new. `read`: reads the log up to the given ends."""
+        state = self._now
+        self._judge.add_partitions(self._client.partitions_now())
+        ends = self._client.ranges_now(sorted(self._judge.wanted()))
+        is_known = self._look_at_topic(ends)
+        if is_known:
+            ends = self._client.ranges_now(sorted(self._judge.wanted()))
+        readings = read(ends) if is_known else []
+        # Again: what retention deletes while the log is read is not lost.
+        logs = self._client.ranges_now(sorted(self._judge.wanted())) if is_known else {}
+        names = self._new_files()
+        files = [self._evidence.directory / "ledger" / name for name in names]
+        acks, outcomes = ledger.read_files(files)
+        acks = acks.only(acks.settled_ms >= state.acks_from_ms)
+        news = News(
+            readings=readings, logs=logs, acks=acks, others=outcomes, compacted=self._compacted
+        )
+        step = self._judge.step(_now_ms(), news)
+        if step.copies:
+            step.take_rewritten(self._rewritten(step, logs))
+        state.window.add(step, (acks.settled_ms - acks.send_ms)[acks.acked])
+        for name, count in step.counts.items():
+            state.totals[name] = state.totals.get(name, 0) + count
+        state.judged_files += names
+        self._close_window(violated=bool(step.examples or step.unreadable))
+
+    def _rewritten(self, step: Step, logs: Ranges) -> dict[int, Bools] | None:
+        """Return, by partition, which of the step's second copies their producers wrote again; None
+        if that cannot be looked up now."""
+        asked = {
+            number: Copies(
+                offsets,
+                max(self._judge.remembered_from(number), logs[number].log_start_offset),
+                logs[number].log_end_offset,
+            )
+            for number, offsets in step.copies.items()
+        }
+        settings, until_s = self._settings, time.time() + COPIES_WITHIN_S
+        try:
+            return rewritten_in(settings.bootstrap, settings.topic, self._login, asked, until_s)
+        except (KafkaException, OutOfTime) as error:
+            log.warning("the writer of second copies could not be looked up: %s", error)
+            return None
+
+    def _look_at_topic(self, ends: Ranges) -> bool:
+        """Ask for the topic's id if a log is shorter than before or otherwise in doubt, and once a
+        window. If the topic was made anew, judge the new one from its start. Return False if a log
+        is in doubt and the id is unknown: nothing can be judged now. `ends`: the logs as they
+        are."""
+        state = self._now
+        in_doubt = self._judge.is_in_doubt or any(
+            ends[number].log_end_offset < first
+            for number, first in self._judge.wanted().items()
+            if number in ends
+        )
+        begins = _now_ms() - state.window.started_ms < STEP_MAX_S * 1000
+        if not in_doubt and not begins:
+            return True
+        try:
+            now = self._client.topic_id(TOPIC_ID_WITHIN_S)
+        except KafkaException:
+            return not in_doubt
+        if begins:
+            topics = ExistingTopics(self._settings.bootstrap, self._login)
+            self._compacted = topics.compacted([self._settings.topic])[self._settings.topic] is True
+        if now is not None and now != self._topic_id:
+            self._topic_id = state.topic_id = now
+            state.window.recreated = True
+            state.acks_from_ms = _now_ms()  # earlier ones may be of the old topic
+            self._judge = RollingJudge(self._settings.topic, self._settings.produce.keys, {})
+            self._judge.add_partitions(self._client.partitions_now())
+        return True
+
+    def _new_files(self) -> list[str]:
+        """Return the names of the ledger's files that no step has taken, and note them as taken."""
+        taken, found = self._now.taken, []
+        for path in sorted((self._evidence.directory / "ledger").glob("[!_]*.parquet")):
+            producer = path.name.split("-")[1]
+            if path.name > taken.get(producer, ""):
+                taken[producer] = path.name
+                found.append(path.name)
+        return found
+
+    def _close_window(self, *, violated: bool) -> None:
+        """End the window if its time is over; show it before its end if it is violated."""
+        state, now_ms = self._now, _now_ms()
+        if now_ms - state.window.started_ms < self._window_ms and not violated:
+            return
+        window = state.window.ended(
+            self._settings, rfc3339(state.window.started_ms / 1000), rfc3339(now_ms / 1000)
+        )
+        if window.verdict == "Violated":
+            state.proof = [*state.proof, *state.judged_files][-VIOLATION_FILES_KEPT:]
+        if now_ms - state.window.started_ms < self._window_ms:
+            if window.verdict == "Violated":
+                state.rolling = showing(state.rolling, window)
+            return
+        state.rolling = with_window(state.rolling, window)
+        state.window = WindowSoFar(started_ms=now_ms)
+        log.info("window until %s: %s: %s", window.end, window.verdict, window.message)
+
+    def _delete_files(self) -> None:
+        """Delete the oldest judged files of the ledger that prove no violation."""
+        state = self._now
+        over = state.judged_files[:-LEDGER_FILES_KEPT]
+        for name in set(over) - set(state.proof):
+            (self._evidence.directory / "ledger" / name).unlink(missing_ok=True)
+        state.judged_files = state.judged_files[-LEDGER_FILES_KEPT:]
+
+    # --- storing and publishing -----------------------------------------------------------------
+
+    @property
+    def _now(self) -> State:
+        assert self._state is not None, "the run has begun"
+        return self._state
+
+    def _checkpoint(self, number: int) -> Path:
+        return self._evidence.directory / f"checkpoint-{number}"
+
+    def _renew_checkpoint(self) -> None:
+        """Let the next driver begin a checkpoint of its own, since a damaged one would end every
+        driver. The judge's state says where to go on."""
+        state = self._now
+        shutil.rmtree(self._checkpoint(state.checkpoint), ignore_errors=True)
+        state.checkpoint, state.batch = state.checkpoint + 1, -1
+        self._store()
+
+    def _store(self) -> None:
+        state = self._now
+        state.judge = self._judge.packed()
+        state.rolling = msgspec.structs.replace(state.rolling, waiting=self._judge.waiting)
+        path = self._evidence.directory / STATE
+        partial = path.with_name(f"_{STATE}")
+        with partial.open("wb") as file:
+            file.write(msgspec.msgpack.encode(state))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+
+    def _publish(self) -> None:
+        publish_progress(self._publisher, self._progress("Running"))
+
+    def _progress(self, phase: str) -> Progress:
+        state = self._now
+        return Progress(
+            phase=phase, counts=self._totals(), timing=self._timing(), rolling=state.rolling
+        )
+
+    def _totals(self) -> Counts:
+        totals = self._now.totals
+        return Counts(**{name: totals.get(name, 0) for name in Counts.__struct_fields__})
+
+    def _timing(self) -> Timing:
+        window = self._now.rolling.window
+        return Timing(
+            start_time=self._now.rolling.since,
+            ack_milliseconds=None if window is None else window.milliseconds,
+        )
+
+    def _end(self) -> Outcome:
+        """Publish the outcome of the run at its deadline, and return it."""
+        state = self._now
+        state.window.started_ms = min(state.window.started_ms, _now_ms() - self._window_ms)
+        if state.window.totals.sent:
+            self._close_window(violated=False)
+        rolling = state.rolling
+        told = f"{rolling.passed} windows passed, {rolling.violated} were violated and"
+        message = f"{told} {rolling.inconclusive} were inconclusive"
+        worst = rolling.last_violation or rolling.window
+        verdict, reason = "Inconclusive", "NothingAcked" if worst is None else worst.reason
+        if rolling.last_violation is not None:
+            verdict = "Violated"
+            message += f"; the last violation: {rolling.last_violation.message}"
+        elif rolling.passed and not rolling.inconclusive:
+            verdict, reason = "Passed", "AllChecksPassed"
+        return self.publish_outcome(verdict, reason, message, "Completed")
+
+    def publish_outcome(self, verdict: str, reason: str, message: str, phase: str) -> Outcome:
+        """Publish the end of the run, and return it. Raises `PublishFailed`."""
+        stays = self._evidence.stays(verdict)
+        state = self._state
+        violation = None if state is None else state.rolling.last_violation
+        timing = Timing(start_time=rfc3339(time.time())) if state is None else self._timing()
+        outcome = Outcome(
+            verdict=verdict,
+            reason=reason,
+            message=message,
+            counts=Counts() if state is None else self._totals(),
+            timing=msgspec.structs.replace(timing, completion_time=rfc3339(time.time())),
+            examples=() if violation is None else violation.examples,
+            evidence=Kept(run=self._evidence.name, place=self._evidence.place if stays else None),
+        )
+        texts = {"verdict.json": as_json(outcome)}
+        texts["report.html"] = report.render(self._settings, outcome, None)
+        if state is not None:
+            texts["progress.json"] = as_json(self._progress(phase))
+        self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+        if not stays:
+            self._evidence.discard()
+        return outcome
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
