@@ -16,7 +16,7 @@ DRILL = {
     "beganMs": T0,
     "steps": [
         {"number": 0, "fault": "KillBroker", "atMs": T0 + 2_000, "result": "Injected",
-         "message": "Broker 1: pod main-broker-1-0 was deleted."},
+         "untilMs": T0 + 12_000, "message": "Broker 1: pod main-broker-1-0 was deleted."},
         {"number": 1, "fault": "RollAll", "atMs": T0 + 3_000, "result": "Refused",
          "message": "The operator may <not>."},
     ],
@@ -59,6 +59,7 @@ def test_facts_of_a_run_are_on_the_page() -> None:
         "librdkafka ",
         "Compared with nightly-1",
         "+12.5 %",
+        "11:06:52 UTC",
     ):
         assert text in page, text
     assert "The operator may &lt;not&gt;." in page
