@@ -83,7 +83,8 @@ class LedgerReader(DataSourceReader):  # type: ignore[misc]
         """Read some files, and yield their rows as Arrow batches."""
         assert isinstance(partition, LedgerFiles)
         for path in partition.paths:
-            for rows in pq.ParquetFile(path).iter_batches(ROWS_AT_ONCE, ledger.SCHEMA.names):
+            file = pq.ParquetFile(path)
+            for rows in file.iter_batches(ROWS_AT_ONCE, columns=ledger.SCHEMA.names):
                 topic = pa.array([self._topic] * len(rows), pa.string())
                 names = [one.split()[0] for one in SCHEMA.split(", ")]
                 yield pa.RecordBatch.from_arrays([topic, *rows.columns], names)
