@@ -259,7 +259,7 @@ def test_plain_rules_file_is_what_the_chart_renders():
 
 def test_every_alert_has_severity_and_meaning():
     for name, rule in alerts().items():
-        assert rule["labels"]["severity"] in ("warning", "critical"), name
+        assert rule["labels"]["severity"] in ("info", "warning", "critical"), name
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, name
         assert rule["annotations"]["description"].endswith("."), name
 
