@@ -144,7 +144,9 @@ def main() -> int:
         _leave_message(str(error))
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
-        logger.error("the broker exits: %s", error)
+        logger.error(
+            "the broker exits and is started again; remove the cause if this repeats: %s", error
+        )
         return 1
     except Exception:
         logger.critical(

@@ -106,7 +106,9 @@ class InsideFiles:
             why = f"{self._directory} cannot be read: {error.strerror or error}"
             if why != self.error:
                 logger.warning(
-                    "cannot reread the internal certificate, the old one stays in use: %s", why
+                    "cannot read the internal certificate, retrying; the old one stays in use "
+                    "until then: %s",
+                    why,
                 )
             self.error, self._tried = why, None
             return False
@@ -124,7 +126,11 @@ class InsideFiles:
             self.identity = identity_of(*tried)
         except BadCertificate as error:
             self.error = str(error)
-            logger.warning("cannot load the new internal certificate, the old one stays: %s", error)
+            logger.warning(
+                "cannot load the internal certificate in %s; the old one stays in use until the "
+                "files change: %s",
+                *(self._directory, error),
+            )
             return False
         self.error = ""
         trusted = len(self.identity.authorities)

@@ -15,7 +15,10 @@ def test_closed_connections_log_one_line_a_second(
     with caplog.at_level(logging.INFO, "plimsoll.controller_server"):
         for number in range(25):
             closed.tell(("192.0.2.1", number), "not a control message")
-    closed = "closed the control connection of peer ('192.0.2.1', {}): not a control message{}"
+    closed = (
+        "closed the control connection of 192.0.2.1:{}, a broker connects again by itself: "
+        "not a control message{}"
+    )
     more = " (9 similar lines left out)"
     assert [one.getMessage() for one in caplog.records] == [
         closed.format(0, ""),

@@ -205,7 +205,7 @@ async def test_lease_with_a_note_outlives_its_cluster():
 async def test_api_server_that_does_not_answer_proves_nothing():
     scene = Scene()
     scene.kube.fail = [None, None, None, None, None, Unavailable(0, "no answer")]
-    with pytest.raises(Retry, match="cannot confirm that the object is gone"):
+    with pytest.raises(Retry, match="cannot confirm that missing Topic objects are gone"):
         await scene.look()
     assert scene.controller.asked == []
 

@@ -431,7 +431,9 @@ class ControllerClient:
         this address last in the next search."""
         if self._connection is connection:
             where = self._address or "?"
-            logger.info("disconnecting from controller %s: %s", where, why)
+            logger.info(
+                "disconnecting from controller %s, connecting to the present one: %s", where, why
+            )
             self._connection = None
             self._rotate(self._address)
             self._address = None

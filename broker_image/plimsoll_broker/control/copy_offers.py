@@ -75,7 +75,11 @@ class CopyOffers:
             try:
                 await self._offer(self._to)
             except (OSError, TimeoutError, control.MalformedControlMessage) as error:
-                logger.info("cannot offer the copy of the metadata to %s: %s", self._to, error)
+                logger.info(
+                    "cannot offer this broker's copy of the metadata to the operator at %s; it is "
+                    "offered when the operator asks again: %s",
+                    *(self._to, error),
+                )
             await asyncio.sleep(AGAIN_S)
 
     async def _offer(self, address: ControllerAddress) -> None:
@@ -100,7 +104,11 @@ class CopyOffers:
                 )
             )
             if len(stored) > COPY_BYTES_MAX:
-                logger.warning("the copy of the metadata is too large to be sent")
+                logger.warning(
+                    "this broker's copy of the metadata has %d bytes, too many to be sent (at most "
+                    "%d), so the operator at %s needs another broker's to restore its metadata log",
+                    *(len(stored), COPY_BYTES_MAX, address),
+                )
                 return
             await _send(connection, offer, stored, wanted)
             logger.warning(

@@ -460,7 +460,8 @@ def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
     if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
         shard.unknown.add(record)
         logger.warning(
-            "%r: skipped records of type %d (version %s), which only a newer release can read",
+            "%r: skipped records of consumer groups of type %d (version %s), which only a newer "
+            "release can read; they stay in the log: run that release on this broker to use them",
             shard.hosted,
             record.record_type,
             record.version,

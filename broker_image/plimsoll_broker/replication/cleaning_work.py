@@ -154,7 +154,9 @@ class CleaningProcess:
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning(
-            "log cleaning runs at the broker's own CPU priority and may slow it: %s", why
+            "log cleaning runs at the broker's own CPU priority and may slow it; if it does, "
+            "remove the cause: %s",
+            why,
         )
         self.in_brokers_share = True
         await self.close()

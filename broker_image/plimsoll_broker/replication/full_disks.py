@@ -147,9 +147,11 @@ class FullDisks:
         return here and waits and self._may_return(hosted.key)
 
     def _return(self, key: PartitionKey, log: Log | None) -> None:
+        image = self._manager.image
+        topic = None if image is None else image.topics.get(key.topic_id)
         logger.info(
-            "%s: there is disk space or a file descriptor for its log again, going back online",
-            self._manager.hosted(key) or key,
+            "%s-%d: there is disk space or a file descriptor for its log again, going back online",
+            *(key.topic_id if topic is None else topic.name, key.index),
         )
         self._manager.open_again(key, log)
 

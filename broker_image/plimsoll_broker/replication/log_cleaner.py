@@ -175,12 +175,8 @@ class LogCleaner:
                     error,
                 )
                 return False
-            again = (
-                "it is not tried again before this broker restarts"
-                if error.damaged
-                else "trying again later"
-            )
-            logger.error("%r: its log cannot be cleaned, %s: %s", hosted, again, error)
+            again = "restart this broker to try again" if error.damaged else "trying again later"
+            logger.error("%r: its log cannot be cleaned and grows; %s: %s", hosted, again, error)
             stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}

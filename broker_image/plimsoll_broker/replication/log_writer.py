@@ -36,11 +36,15 @@ from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.log_writer")
 _UNTIL = {
-    StorageFault.FULL: "the disk has room",
-    StorageFault.DESCRIPTORS: "the process has free file descriptors",
+    StorageFault.FULL: "the disk has room again, and then returns by itself",
+    StorageFault.DESCRIPTORS: "the process has free file descriptors, and then returns by itself",
 }
-"""For log lines: the condition that ends the offline time of a replica with this fault. Other
-faults last until the broker restarts."""
+
+
+def until_when(fault: StorageFault) -> str:
+    """Return the condition that ends the offline time of a replica with this fault, for log
+    lines."""
+    return _UNTIL.get(fault, "this broker is restarted; remove the cause first")
 
 
 class AckToken(Protocol):
@@ -118,7 +122,8 @@ class LogWriter:
             return
         lost = "the beginning" if log.beginning_lost else "the last records of keys"
         logger.warning(
-            "%r: this broker was elected leader although its log lost %s; records may be lost",
+            "%r: this broker was elected leader although its log lost %s: acknowledged records may "
+            "be lost for good; write them again from their source if you need them",
             *(hosted, lost),
         )
         try:
@@ -131,8 +136,10 @@ class LogWriter:
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """Take the replica offline after a storage error: its log is no longer trusted."""
-        until = _UNTIL.get(error.fault, "the broker starts again")
-        logger.error("%r: the replica on this broker is offline until %s: %s", hosted, until, error)
+        logger.error(
+            "%r: the replica on this broker is offline until %s: %s",
+            *(hosted, until_when(error.fault), error),
+        )
         hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
         hosted.replica.fail()
 
@@ -203,10 +210,17 @@ class LogWriter:
         replica offline, and if the records are corrupt, have the next start truncate the log at
         `offset`. The only member of the ISR stays online and serves the other records. The error is
         logged in any case."""
+        is_only = len(hosted.replica.partition.isr) < 2
         logger.error(
-            "%r: records at offset %d of the log cannot be read: %s", hosted, offset, error
+            "%r: records at offset %d of the log cannot be read; %s: %s",
+            hosted,
+            offset,
+            "no other replica is in sync, so this broker goes on to serve the other records"
+            if is_only
+            else "this replica goes offline, and the others that are in sync serve the partition",
+            error,
         )
-        if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
+        if is_only or hosted.replica.failed:
             return
         if error.fault is StorageFault.CORRUPT:
             try:
@@ -277,9 +291,9 @@ class LogWriter:
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
         """Store this error as the log's fault. Called if the log was offline for lack of space or
         descriptors, and could not be opened anew."""
-        until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error(
-            "%r: its log cannot be reopened; it stays offline until %s: %s", hosted, until, error
+            "%r: its log cannot be reopened; the replica on this broker is offline until %s: %s",
+            *(hosted, until_when(error.fault), error),
         )
         hosted.log.fault = error
 

@@ -30,7 +30,7 @@ from plimsoll_broker.replication.hosted_partitions import (
     PartitionWatcher,
     log_config,
 )
-from plimsoll_broker.replication.log_writer import LogWriter, Stepping, Woken
+from plimsoll_broker.replication.log_writer import LogWriter, Stepping, Woken, until_when
 from plimsoll_broker.replication.proposal_queue import ProposalQueue, SeenShrinks
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles, StateChanges
@@ -224,7 +224,9 @@ class ReplicaManager:
                 continue  # `open_log` decides whether a new log may take its place
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 logger.warning(
-                    "setting log directory %s aside: its partition is not assigned to this broker",
+                    "log directory %s is renamed now and deleted after a day, because its "
+                    "partition is not assigned to this broker; copy it before then if you need its "
+                    "records",
                     directory.path,
                 )
                 self.store.set_aside(directory.path, self.now_ms())
@@ -331,8 +333,9 @@ class ReplicaManager:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
             logger.error(
-                "cannot open the log of %s-%d, its replica on this broker is offline: %s",
-                *(topic.name, partition.index, error),
+                "%s-%d: its log cannot be opened; the replica on this broker is offline until %s: "
+                "%s",
+                *(topic.name, partition.index, until_when(error.fault), error),
             )
             self.broken[partition.key] = error
             return None

@@ -73,8 +73,9 @@ class ServingLease:
         if not self._refusing:
             self._refusing = True
             logger.warning(
-                "no controller confirmed this broker for %d ms: refusing requests of partitions "
-                "that another broker may lead, first of %r",
+                "no controller confirmed this broker for %d ms: until one does, requests of "
+                "partitions that another broker may lead are refused, first of %r; if this lasts, "
+                "check the operator's pods and the network to them",
                 lease.window_ms,
                 hosted,
             )

@@ -528,7 +528,8 @@ def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -
         raise
     except Exception as error:
         logger.exception(
-            "internal error while loading log %s, its replica stays offline; please report it",
+            "internal error while loading log %s: its replica is offline until this broker is "
+            "restarted; please report the error with this traceback",
             place.directory,
         )
         why = f"{type(error).__name__}: {error}"

@@ -563,7 +563,8 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
             extent = Extent(end_position, scan.end_offset, error=error)
             raise damaged(segments, segment, extent) from error
         logger.warning(
-            "log segment %s is cut at offset %d, its first invalid batch after an unclean stop: %s",
+            "log segment %s is cut at offset %d, its first invalid batch after an unclean stop; if "
+            "other replicas are in sync, later records are copied from the leader: %s",
             *(segment.path, scan.end_offset, error),
         )
         segment.size = end_position

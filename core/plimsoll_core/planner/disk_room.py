@@ -109,7 +109,7 @@ def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
         message=(
             f"Broker {broker} would get {bytes_text(over[broker])}, and its disk has no room for"
             f" that: {rooms[broker].sentence}. Enlarge storage.size, add brokers, or delete"
-            " records; it goes on by itself."
+            " records: the move then goes on by itself."
         ),
     )
 

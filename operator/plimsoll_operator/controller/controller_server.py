@@ -18,7 +18,7 @@ from itertools import count
 from typing import cast
 from uuid import UUID
 
-from plimsoll_core.addresses import to_listen
+from plimsoll_core.addresses import host_and_port, to_listen
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
@@ -131,7 +131,9 @@ class ClosedConnections:
     def tell(self, peer: object, why: str) -> None:
         more = self._limit.due(self._now_s())
         if more is not None:
-            logger.info("closed the control connection of peer %s: %s%s", peer, why, more)
+            where = host_and_port(*peer[:2]) if isinstance(peer, tuple) else "(unknown)"
+            text = "closed the control connection of %s, a broker connects again by itself: %s%s"
+            logger.info(text, where, why, more)
 
 
 class ControllerServer:

@@ -68,7 +68,7 @@ class Claims:
         if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
             logger.warning(
                 "broker %d reports metadata of controller epoch %d, implausibly far beyond epoch "
-                "%d of this metadata log; its report is ignored",
+                "%d of this metadata log; its report is ignored; find out what runs as that broker",
                 *(request.broker_id, position.controller_epoch, epoch),
             )
             return None
@@ -116,7 +116,7 @@ class Claims:
                     logger.warning(
                         "broker %d has not reported again that it holds metadata which the "
                         "metadata log lacks; its earlier report no longer keeps the controller "
-                        "from leading",
+                        "from leading; a new report ends the controller's term again",
                         broker_id,
                     )
                     del self._claims[broker_id]

@@ -173,7 +173,9 @@ class Restoration:
         found = await asyncio.to_thread(prove)
         if isinstance(found, str):
             logger.warning(
-                "the copy of the metadata from broker %d is not used: %s", offer.broker_id, found
+                "the copy of the metadata from broker %d is not used to restore the metadata log; "
+                "other brokers' copies are tried: %s",
+                *(offer.broker_id, found),
             )
             self._unproven[offer.broker_id] = found
         else:
@@ -257,7 +259,11 @@ class Restoration:
         )
         await self._log.restore(history)
         logger.warning(
-            "the metadata log was restored up to offset %d from the copies of %s; the next "
-            "term begins above controller epoch %d",
+            "the metadata log had lost records; it was restored up to offset %d from the copies of "
+            "%s, and the next term begins above controller epoch %d; %s",
             *(restore.image.next_offset, brokers_text(restore.from_brokers), epoch),
+            "newer decisions may be missing: compare topics, users and partitions with what you "
+            "expect"
+            if restore.confirmed
+            else "no decision that a broker applied is missing",
         )

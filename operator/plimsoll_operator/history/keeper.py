@@ -139,8 +139,9 @@ class HistoryKeeper:
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
             logger.warning(
-                "the history archive did not store the newest changes within %g s; the controller "
-                "goes on, and the archived history may get a gap",
+                "the history archive did not store the newest metadata changes within %g s: the "
+                "history that is shown now may lack them; the cluster's metadata is safe, and the "
+                "archive is written again by itself; if this repeats, check the archive's storage",
                 SETTLE_S,
             )
         return stored.done()

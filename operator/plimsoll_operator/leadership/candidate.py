@@ -150,7 +150,8 @@ class Candidate:
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning(
-            "%s: this operator stopped leading as controller: %s",
+            "%s: this operator stopped leading as controller and competes for the Lease again by "
+            "itself; brokers serve clients meanwhile: %s",
             *(self._leader.controller.name, outcome.value),
         )
         if outcome is Outcome.DEPOSED:

@@ -373,7 +373,8 @@ class LedCluster:
 
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
-            raise Retry("the controller is not active", after_ms=500)
+            text = "this operator does not lead as controller yet, or no longer"
+            raise Retry(text, after_ms=500)
         with self._failures.of_pass(work):
             await pinned_choices.read(self.term)
             if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:

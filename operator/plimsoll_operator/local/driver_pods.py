@@ -224,14 +224,18 @@ class DriverPods:
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
-            logger.warning("cannot start driver pod %s of a Verification: %s", running.name, error)
+            logger.warning(
+                "cannot start driver pod %s; the status of its Verification says what follows: %s",
+                *(running.name, error),
+            )
             running.exit_code = NOT_STARTED
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if running.exit_code and not running.stopping.is_set():
             log = self._layout.pod_log(running.name)
             logger.warning(
-                "driver pod %s of a Verification ended with exit code %d; its log is %s",
+                "driver pod %s ended with exit code %d; its log is %s, and the status of its "
+                "Verification says what follows",
                 *(running.name, running.exit_code, log),
             )
 

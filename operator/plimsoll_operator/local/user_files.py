@@ -53,10 +53,15 @@ class UserFiles:
         name = values.get("username", "")
         if not name:
             return
+        secret = f"{body['metadata'].get('namespace', '')}/{body['metadata'].get('name', '')}"
         try:
             directory = within(self._directory, name)
         except OutsideFolder as error:
-            logger.warning("the login files of user %r are not written: %s", name, error)
+            logger.warning(
+                "cannot write the login files of user %r: %s; the user can log in with the values "
+                "in Secret %s",
+                *(name, error, secret),
+            )
             return
         if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.
@@ -69,9 +74,10 @@ class UserFiles:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:
             logger.warning(
-                "cannot write the login files of user %s, not retried before its Secret changes: "
-                "%s",
-                *(name, error),
+                "cannot write the login files of user %s in %s: %s; the user can log in with the "
+                "values in Secret %s; the files are written when that Secret changes: remove the "
+                "cause, then annotate the Secret",
+                *(name, directory, error, secret),
             )
 
     def _settle(self, directory: Path, values: dict[str, str]) -> None:

@@ -183,7 +183,12 @@ class Gatherer:
 
     async def _appends(self, kind: Kind, content: Callable[[int], Object]) -> Appends | NotRead:
         if kind == METADATA_BATCHES and not await self._may_delete(kind):
-            return NotRead(message=f"no permission to delete {kind.plural}", refused=True)
+            message = (
+                f"you may not delete {kind.api_version.rpartition('/')[0]}/{kind.plural} in "
+                f"namespace {self._wishes.namespace}; grant yourself that right to have this "
+                "measured"
+            )
+            return NotRead(message=message, refused=True)
         writer = _Writer(self._kube, kind, self._wishes.namespace, content)
         try:
             await writer.begin()

@@ -208,7 +208,7 @@ class _Run:
         except Unavailable:
             raise  # no objection to leading: the check is retried
         except ApiError as error:
-            return "ApiRefuses", f"The API server rejected a request: {error}"
+            return "ApiRefuses", f"The API server rejected a request, which is sent again: {error}"
 
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:

@@ -173,7 +173,11 @@ class ViewAccess:
         found = await self._ask(TOKEN_REVIEWS, spec)
         audiences = found.get("audiences") or ()
         if not found.get("authenticated") or labels.VIEW_AUDIENCE not in audiences:
-            return Denied(status=401, message="The API server does not accept this token.")
+            text = (
+                "The API server does not accept this token. Create a new one: kubectl create token "
+                f"SERVICEACCOUNT --audience {labels.VIEW_AUDIENCE}"
+            )
+            return Denied(status=401, message=text)
         user = found.get("user") or {}
         namespace, name = key
         attributes = {

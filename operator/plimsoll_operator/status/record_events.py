@@ -30,6 +30,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.partitions.unclean_recovery import is_loss_certain
 from plimsoll_core.security.state import NO_OBJECT, UserObject
+from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS, USERS
 from plimsoll_operator.status.commit_counters import is_unclean
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_committed
@@ -56,13 +57,14 @@ def occurrences(
                 yield _by_request(new, record)
             case ReassignmentNoted() | RebalanceNoted():
                 yield from _moves(old, record)
-            case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
+            case TopicOrphaned(topic_id=topic_id, pending=pending) if topic_id in new.topics:
                 name = new.topics[topic_id].name
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} was deleted: the topic serves until its "
-                    "grace period ends; then brokers delete its data.",
+                    message=f"The Topic object of topic {name} was deleted: the topic serves until "
+                    f"{timestamp(pending.until_ms)}, then brokers delete its data. To keep the "
+                    "topic and its data, apply its Topic object again before then.",
                 )
             case TopicBound() | UserDeclared():
                 yield from _handed_over(old, record)

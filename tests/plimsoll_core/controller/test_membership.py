@@ -213,7 +213,7 @@ class TestMembers:
     def test_member_that_holds_replicas_is_not_dropped(self, four: Any) -> None:
         answer = four.ask(SetMembers(broker_ids=(0, 1, 3)))
         assert answer.reason == "BrokerHoldsReplicas"
-        assert "broker 2 holds 1 replicas" in answer.message
+        assert "broker 2 holds 1 replica." in answer.message
         emptied(four, 2)
         assert four.ask(SetMembers(broker_ids=(0, 1, 3))) == Done()
 

@@ -158,5 +158,9 @@ def _end(file: DiskFile, base: int) -> int:
             end = header.next_offset
             position += header.length
     except BatchError as error:
-        logger.error("cleaned segment %s is corrupt at position %d: %s", file.path, position, error)
+        logger.error(
+            "cleaned segment %s is corrupt at position %d; only the batches before it are used, "
+            "and the replica goes offline or copies from its leader if records are missing: %s",
+            *(file.path, position, error),
+        )
     return end

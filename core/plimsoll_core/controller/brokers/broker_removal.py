@@ -71,7 +71,7 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
         who = sentence_start(brokers_text(leaving))
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"{who} cannot leave: no other broker would remain.",
+            message=f"{who} cannot leave: no other broker would remain. Add brokers first.",
         )
     held = _held(image, leaving)
     return (
@@ -165,7 +165,8 @@ def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Ref
     if broker.broker_epoch != request.broker_epoch:
         return Refusal(
             reason=Reason.StaleBrokerEpoch,
-            message=f"Broker {broker.id} has since restarted (stale broker epoch).",
+            message=f"Broker {broker.id} has restarted since this request was made (stale broker"
+            " epoch), so it stays registered. The operator tries again to remove it.",
         )
     refusal = _check_unregister(turn, broker)
     if refusal:

@@ -82,7 +82,8 @@ def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Re
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return Refusal(
             reason=Reason.StaleBrokerEpoch,
-            message=f"Broker {request.broker_id} has since restarted (stale broker epoch).",
+            message=f"Broker {request.broker_id} has restarted since this request was made (stale"
+            " broker epoch), so it is not fenced. Nothing needs to be done.",
         )
     if broker.fenced:
         return Done()

@@ -27,7 +27,7 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import SettleNewcomers
 from plimsoll_core.messages.requests import Answer, Done, SetMembers
-from plimsoll_core.phrasing import brokers_text, sentence_start
+from plimsoll_core.phrasing import brokers_text, counted, sentence_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,9 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
     return Refusal(
         reason=Reason.BrokerHoldsReplicas,
         message=(
-            f"{sentence_start(brokers_text(holding))} cannot be removed: broker {holding[0]} holds"
-            f" {count} replicas. It stays a member until they are moved away."
+            f"{sentence_start(brokers_text(holding))} cannot be removed yet: broker {holding[0]}"
+            f" holds {counted(count, 'replica')}. The operator first moves all replicas to other"
+            " brokers and then removes the brokers by itself; nothing needs to be done."
         ),
     )
 

@@ -153,7 +153,10 @@ def stale_epoch(
     now = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
     return Refusal(
         reason=Reason.StaleBrokerEpoch,
-        message=f"Broker {broker_id} {now}, not epoch {broker_epoch}; register again.",
+        message=(
+            f"Broker {broker_id} {now}, not epoch {broker_epoch}. A running broker registers again"
+            " by itself."
+        ),
     )
 
 

@@ -39,7 +39,7 @@ from plimsoll_core.messages.moves import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.phrasing import brokers_text, ids_text, replicas_text
+from plimsoll_core.phrasing import brokers_text, counted, ids_text, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
 CANCELLED = "reassignment cancelled"
@@ -57,7 +57,7 @@ def rolled_back(
     if not p.moving:
         return Refusal(
             reason=Reason.NoReassignmentInProgress,
-            message=f"Partition {p.index} is not being moved.",
+            message=f"Partition {p.index} is not being moved, so there is no move to cancel.",
         )
     unwanted = frozenset(p.adding)
     isr = [r for r in p.isr if r not in unwanted]
@@ -223,7 +223,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
         found = _find(turn, one)
         if times[one.topic, one.index] > 1:
             found = Refusal(
-                reason=Reason.InvalidRequest, message="The request names this partition twice."
+                reason=Reason.InvalidRequest, message="The request names a partition twice."
             )
         if isinstance(found, Partition):
             wish = _check_free(movers, found) or _judge(turn, request, one, found)
@@ -277,7 +277,9 @@ def _judge(
         return Refusal(
             reason=Reason.InvalidReplicationFactor,
             message=(
-                f"The replication factor is changed from {len(p.settled)} to {len(one.replicas)}"
+                f"The replication factor of partition {p.index} would change from"
+                f" {len(p.settled)} to {len(one.replicas)}, which this request does not allow."
+                f" Name {counted(len(p.settled), 'replica')}, or allow the change."
             ),
         )
     refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)

@@ -69,9 +69,13 @@ def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> Pa
             turn.soft.in_service(found.key, member.broker_id)  # it follows: its disk has room again
     after = turn.image.partitions[found.key]
     if after.leader != found.leader:
+        after_leader = "none" if after.leader is None else f"broker {after.leader}"
         moved = Refusal(
             reason=Reason.NewLeaderElected,
-            message=f"Committed; leadership moved to broker {after.leader}.",
+            message=(
+                "The ISR change is in effect, and by it the partition's leader is now "
+                f"{after_leader}: nothing needs to be sent again."
+            ),
         )
         return _refused(proposal, moved)
     return PartitionAnswer(
@@ -184,7 +188,8 @@ def members_are_eligible(case: Case) -> Refusal | None:
         if member.broker_epoch not in (None, broker.broker_epoch):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} has since restarted (stale broker epoch).",
+                f"broker {member.broker_id} has since restarted (stale broker epoch). The leader"
+                " proposes it again once it has caught up.",
             )
     return None
 

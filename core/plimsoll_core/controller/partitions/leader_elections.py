@@ -127,7 +127,8 @@ def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
     if first in turn.image.leaving:
         return Refusal(
             reason=Reason.PreferredLeaderNotAvailable,
-            message=f"The preferred replica, broker {first}, is leaving the cluster.",
+            message=f"The preferred replica, broker {first}, is leaving the cluster and leads"
+            " nothing any more. Retry when the partition has moved to other brokers.",
         )
     why = "is not in the partition's ISR" if turn.may_lead(first, partition) else "cannot lead now"
     return Refusal(

@@ -115,8 +115,9 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     if text := malformed_values(QuotaEntity(user=name), quotas):
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for credential in request.credentials or ():
+        text = f"The request holds a password of user {credential.user}, not of user {name}."
         if credential.user != name or (refusal := unacceptable(credential)):
-            return refusal or Refusal(reason=Reason.InvalidRequest, message="Another user's.")
+            return refusal or Refusal(reason=Reason.InvalidRequest, message=text)
     return _refused_certificates(turn, request)
 
 
@@ -128,10 +129,13 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
         text = f"A user can have at most {CERTIFICATES_MAX} certificates, each listed once."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     users = turn.image.security.certificate_users
-    if any(users.get(one, request.user_name) != request.user_name for one in stated):
-        return Refusal(
-            reason=Reason.InvalidRequest, message="The certificate belongs to another user."
+    others = {users[one] for one in stated if one in users} - {request.user_name}
+    if others:
+        text = (
+            f"A certificate of this user belongs to user {min(others)} already. Give each user a"
+            " certificate of its own."
         )
+        return Refusal(reason=Reason.InvalidRequest, message=text)
     return None
 
 

@@ -90,7 +90,7 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     if wish.name == CLUSTER_METADATA:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"Creation of internal topic {wish.name} is prohibited.",
+            message=f"Creation of internal topic {wish.name} is prohibited. Choose another name.",
         )
     if wish.name in turn.image.topic_ids:
         return Refusal(
@@ -122,7 +122,8 @@ def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
         )
     if not wish.assignment:
         return Refusal(
-            reason=Reason.InvalidReplicaAssignment, message="The assignment lists no partition."
+            reason=Reason.InvalidReplicaAssignment,
+            message="The assignment lists no partition. List at least one.",
         )
     refusal = check_partitions(turn, len(wish.assignment))
     return refusal or check_rows(turn, wish.assignment) or wish.assignment

@@ -127,7 +127,8 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
     it more than once (`times`)."""
     if times > 1:
         return Refusal(
-            reason=Reason.InvalidRequest, message="The request names this topic more than once."
+            reason=Reason.InvalidRequest,
+            message="The request names this topic more than once; name it once.",
         )
     topic_id = turn.image.topic_ids.get(name)
     if topic_id is not None:
@@ -245,7 +246,8 @@ def _wanted(wish: TopicConfigChanges, before: Mapping[str, str]) -> dict[str, st
     not possible."""
     changes = {one.name: one for one in wish.changes}
     if len(changes) != len(wish.changes):
-        return Refusal(reason=Reason.InvalidRequest, message="Error due to duplicate config keys")
+        text = "Error due to duplicate config keys: name each config once."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
     wanted = {} if wish.replace else dict(before)
     if UNCLEAN_ENABLE in changes and UNCLEAN_RECOVERY not in changes:
         wanted.pop(UNCLEAN_RECOVERY, None)  # the older name of the same

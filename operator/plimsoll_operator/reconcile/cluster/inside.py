@@ -104,7 +104,9 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
         await term.write_status()
         status = await shown_status(term)
     except ApiError as error:
-        raise Retry(f"the internal TLS mode is not in the status yet:  {error}") from error
+        name = "/".join(term.key)
+        text = f"cannot write the internal TLS mode to the status of LogCluster {name}: {error}"
+        raise Retry(text) from error
     if _is_kept(status, pinned):
         return
     if "versions" in status and "certificates" not in status:
@@ -114,7 +116,10 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
             "internal TLS mode; install the CRDs of this release"
         )
         return
-    raise Retry("the internal TLS mode is not in the status yet", after_ms=AGAIN_MS)
+    text = (
+        f"waiting until the status of LogCluster {'/'.join(term.key)} shows the internal TLS mode"
+    )
+    raise Retry(text, after_ms=AGAIN_MS)
 
 
 def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:
@@ -473,7 +478,11 @@ def _show(
         shown = identity_of(own.certificate, own.key, authorities.trusted)
     except (Unreadable, BadCertificate) as error:
         name = labels.inside_authority(term.cluster_id)
-        raise Retry(f"Secret {name} in the operator's namespace: {error}") from error
+        text = (
+            f"cannot issue the controller's certificate from Secret {name} in the operator's "
+            f"namespace, which holds the CA of internal TLS: {error}"
+        )
+        raise Retry(text) from error
     progress.own, progress.authorities = own, authorities
     term.show_inside(shown)
 

@@ -47,7 +47,10 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         result.stall(StallSource.METADATA_LOG, why)
         raise Retry(str(error)) from error
     if still:
-        raise Retry(f"{still[0]} is not recreated yet")
+        raise Retry(
+            f"{still[0]} of the metadata log was deleted and is not recreated yet; the operator "
+            "recreates it by itself"
+        )
     result.unstall(StallSource.METADATA_LOG)
     if not lost:
         return

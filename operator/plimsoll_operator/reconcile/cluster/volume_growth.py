@@ -113,7 +113,10 @@ async def _merge(term: Term, claim: Object, added: dict[str, Any]) -> Object | N
     try:
         return await term.kube.merge(VOLUME_CLAIMS, term.key[0], name, patch)
     except (NotFound, Rejected) as error:
-        logger.info("cannot label PersistentVolumeClaim %s: %s", name, error)
+        logger.info(
+            "cannot label PersistentVolumeClaim %s, trying again later; nothing waits for it: %s",
+            *(name, error),
+        )
         return None
 
 

@@ -92,7 +92,10 @@ async def _make(term: Term, result: PassResult, cluster: LogCluster, broker_id: 
         made = await term.kube.get(LOG_BROKERS, cluster.key[0], name)
         owners = [one["uid"] for one in made["metadata"].get("ownerReferences") or ()]
         if cluster.metadata.uid not in owners:
-            raise Retry(f"LogBroker {name} of a deleted LogCluster still exists") from None
+            raise Retry(
+                f"waiting until Kubernetes has deleted LogBroker {name} of a deleted LogCluster; "
+                "nothing needs to be done unless it stays for minutes: then look at its finalizers"
+            ) from None
     found = term.objects.log_brokers.put(made)
     if found is not None:
         result.mark(Target(LOG_BROKERS, *found.key))

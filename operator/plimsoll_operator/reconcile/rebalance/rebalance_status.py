@@ -160,7 +160,12 @@ def _planned(view: View) -> Condition | None:
     if planned is None:
         known = view.plan is not None
         return (
-            condition("Planned", True, "Planned", "The plan was computed earlier.")
+            condition(
+                "Planned",
+                True,
+                "Planned",
+                "The plan was made earlier and is in force; status.plan shows it.",
+            )
             if known
             else None
         )

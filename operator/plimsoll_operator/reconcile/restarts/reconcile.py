@@ -79,7 +79,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        why = Cause(reason=REFUSED, message=f"The API server rejected a request: {error}")
+        text = f"The API server rejected a request, which is sent again: {error}"
+        why = Cause(reason=REFUSED, message=text)
         result.stall(StallSource.RESTARTS, why)
         raise Retry(str(error)) from error
     result.unstall(StallSource.RESTARTS)

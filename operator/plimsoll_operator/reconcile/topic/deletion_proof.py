@@ -83,7 +83,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         else:
             await object_absence.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
-        raise Retry(f"cannot confirm that the object is gone: {error}") from error
+        text = f"cannot confirm that missing Topic objects are gone, so topics are kept: {error}"
+        raise Retry(text) from error
 
 
 async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> None:
@@ -92,7 +93,8 @@ async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> Non
     since = await object_absence.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
         logger.warning(
-            "the Topic CRD is being deleted: topics are kept although their objects are gone"
+            "the Topic CRD is being deleted: topics are kept although their objects are gone; to "
+            "manage them again, install the CRDs and apply the Topic objects"
         )
         return
     absent = await _absent(term, suspects, since)

@@ -73,7 +73,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     try:
         ready = await _settled(term, result, user, term.cluster)
     except Rejected as error:  # permanent: report it to the owner
-        ready = condition("Ready", False, "Rejected", f"The API server rejected a request: {error}")
+        ready = condition("Ready", False, "Rejected", _rejected(error))
     except ApiError as error:
         raise Retry(str(error)) from error
     if ready is None:
@@ -193,10 +193,20 @@ async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Rulin
     return ruling, quotas
 
 
+def _rejected(error: Rejected) -> str:
+    return (
+        "The API server rejected a request for this User; remove the cause (quota, admission or "
+        f"RBAC): {error}"
+    )
+
+
 def _ready(term: Term, user: User) -> Condition:
     if user.spec.disabled:
         return condition(
-            "Ready", False, "Disabled", "The user cannot log in: spec.disabled is true."
+            "Ready",
+            False,
+            "Disabled",
+            "The user cannot log in: spec.disabled is true. Set it to false to permit the login.",
         )
     asked = {name for listener in term.image.listeners for name in listener.authentication}
     wanted = {SPEC_NAMES[one] for one in mechanisms_of(user)}
@@ -224,7 +234,10 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
     try:
         newest = (await term.kube.get(USERS, *user.key))["metadata"]
     except ApiError as error:
-        raise Retry(f"cannot re-read a disabled User: {error}") from error
+        name = "/".join(user.key)
+        text = f"cannot read whether User {name}, which is disabled, was enabled: {error}"
+        raise Retry(text) from error
     seen = user.metadata
     if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):
-        raise Retry("a disabled User changed since it was last seen")
+        name = "/".join(user.key)
+        raise Retry(f"User {name}, which is disabled, has changed; its newest version is awaited")

@@ -76,7 +76,8 @@ async def wanted_certificates(
     if authority is None and signing.unusable:
         raise NotFollowed("ClientCaMissing", signing.unusable)
     if authority is None:
-        raise Retry("the clients CA is not known yet", after_ms=500)
+        text = f"User {'/'.join(user.key)} gets its certificate once the clients CA has been read"
+        raise Retry(text, after_ms=500)
     found = await _own_secret(term, result, user)
     known = row.certificates if row is not None and row.owner == user.metadata.uid else ()
     try:
@@ -84,7 +85,8 @@ async def wanted_certificates(
             user, term.cluster_id, authority, found, known, certificate_ms(term, result)
         )
     except Unreadable as error:
-        raise Retry(f"the clients CA cannot sign: {error}") from error
+        text = f"the clients CA cannot sign the certificate of User {'/'.join(user.key)}: {error}"
+        raise Retry(text) from error
     bootstrap = await _bootstrap(term, (TLS_LOGIN,))
     wanted = logins.certificate_secret(user, settled.pair, settled.former, bootstrap)
     await _put(term, user, found, wanted)

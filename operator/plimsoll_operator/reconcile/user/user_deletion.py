@@ -90,7 +90,11 @@ async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
         if labels is not None and fate is not Fate.STANDS:
             claims = await claims_on(term, cluster, row)
     except ApiError as error:
-        raise Retry(f"cannot confirm that the object is gone: {error}") from error
+        text = (
+            f"cannot confirm that User {row.object.namespace}/{row.object.name} is gone, so the "
+            f"user is kept: {error}"
+        )
+        raise Retry(text) from error
     if fate is Fate.STANDS:
         await is_back(term, result, row)
         return

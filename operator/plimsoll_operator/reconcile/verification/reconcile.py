@@ -537,7 +537,12 @@ async def _find(term: Term, kind: Kind, verification: Verification, name: str) -
         return found
     namesake = (VERIFICATIONS.kind, verification.metadata.name)
     if going or namesake in [(one.get("kind"), one.get("name")) for one in owners]:
-        raise Retry(f"{name} of a deleted Verification still exists", after_ms=LOOK_MS)
+        text = (
+            f"waiting until Kubernetes has deleted {kind.kind} {name} of a deleted Verification of "
+            "the same name; nothing needs to be done unless it stays for minutes: then look at its "
+            "finalizers"
+        )
+        raise Retry(text, after_ms=LOOK_MS)
     raise _NameTaken(
         f"{kind.kind} {name} exists and does not belong to this Verification, so no driver is "
         "started. Delete it, or create a Verification with another name."

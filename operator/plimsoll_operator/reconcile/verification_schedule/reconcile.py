@@ -212,18 +212,21 @@ async def _carry_out(
     Verification to create belongs to another object, else None. Raise Retry if the API server
     fails."""
     namespace = found.metadata.namespace
+    for old, _ in planned.delete:
+        try:
+            await term.kube.delete(VERIFICATIONS, namespace, old.name, uid=old.uid)
+        except (NotFound, Conflict):
+            continue
+        except ApiError as error:
+            text = f"cannot delete Verification {old.name}, which is no longer kept: {error}"
+            raise Retry(text) from error
+    if planned.start_ms is None:
+        return None
+    name = _name(found, planned.start_ms)
     try:
-        for old, _ in planned.delete:
-            try:
-                await term.kube.delete(VERIFICATIONS, namespace, old.name, uid=old.uid)
-            except (NotFound, Conflict):
-                continue
-        if planned.start_ms is None:
-            return None
-        manifest = verification(found, _name(found, planned.start_ms), planned.start_ms)
-        return await _create(term, found, manifest)
+        return await _create(term, found, verification(found, name, planned.start_ms))
     except ApiError as error:
-        raise Retry(f"cannot start or delete Verifications: {error}") from error
+        raise Retry(f"cannot create Verification {name}, which is due: {error}") from error
 
 
 async def _create(term: Term, found: VerificationSchedule, manifest: Object) -> str | None:
