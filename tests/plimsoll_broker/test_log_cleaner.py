@@ -352,11 +352,11 @@ async def test_cleaner_without_low_priority_uses_brokers_share(
     assert log.size < size * 2
     assert seen == [(True, 19)] * len(seen)
     said = [one.message for one in caplog.records if one.name == "plimsoll.cleaner"]
-    told = (
+    line = (
         "log cleaning runs at the broker's own CPU priority and may slow it; if it does, remove "
         "the cause: refused"
     )
-    assert said.count(told) == 1
+    assert said.count(line) == 1
     assert told(one.manager)["cleaner_in_brokers_share"] == 1
 
 

@@ -75,14 +75,14 @@ async def test_new_cluster_has_no_members_before_status() -> None:
     scene = a_scene(NEW)
     await pinned_choices.read(scene.term)
     scene.kube.fail = [Unavailable(503, "away")]
-    with pytest.raises(Retry, match="not in the status yet"):
+    with pytest.raises(Retry, match="cannot write the internal TLS mode"):
         await scene.run(cluster.reconcile)
 
     async def nothing() -> None:
         pass
 
     scene.term.write_status = nothing
-    with pytest.raises(Retry, match="not in the status yet"):
+    with pytest.raises(Retry, match="shows the internal TLS mode"):
         await scene.run(cluster.reconcile)
     assert scene.controller.asked == []
 
