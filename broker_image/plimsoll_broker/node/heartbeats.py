@@ -179,7 +179,9 @@ class Heartbeats:
                 if is_fenced != self.fenced:
                     logger.info(
                         "the controller reports this broker as %s",
-                        "fenced" if is_fenced else "unfenced",
+                        "fenced: clients use other brokers until it is unfenced"
+                        if is_fenced
+                        else "unfenced: it may lead partitions and serve clients",
                     )
                 self.fenced = is_fenced
                 self.may_stop = self._want_shutdown and should_shut_down

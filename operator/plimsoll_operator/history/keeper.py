@@ -170,7 +170,11 @@ class HistoryKeeper:
                 logger.info("another process wrote to the history archive, reopening it: %s", error)
                 self._ready = False
             except ArchiveUnavailable as error:
-                logger.warning("cannot write the history archive, retrying: %s", error)
+                logger.warning(
+                    "cannot write the history archive, retrying; changes wait in memory, at most "
+                    "%d MiB, and older ones are then left out of the history: %s",
+                    *(WAITING_BYTES_MAX // 2**20, error),
+                )
                 self._ready = False
                 await asyncio.sleep(AGAIN_S)
             await set_within(self._wanted, FLUSH_S)

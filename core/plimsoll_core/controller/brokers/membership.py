@@ -102,7 +102,7 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
             reason=Reason.BrokerLeaving,
             message=(
                 f"{sentence_start(who)} {are} still being removed; {who} may join again when that"
-                " has ended, or be excluded so that others join instead."
+                " has ended, or be excluded (spec.brokers.excludedIds) so that others join."
             ),
         )
     early = sorted({*turn.image.released.values()}.intersection(wanted))

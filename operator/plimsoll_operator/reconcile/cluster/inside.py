@@ -251,8 +251,8 @@ async def _show_at_once(term: Term, result: PassResult) -> None:
         return  # a log that is empty does not say if brokers use TLS
     if known is None:
         raise Retry(
-            f"Secret {namespace}/{name} does not exist, so the controller has no certificate to "
-            "show to brokers"
+            f"Secret {namespace}/{name}, which holds the CA of internal TLS, does not exist, so "
+            "the controller has no certificate to show to brokers"
         )
     if progress.own is None:
         _show(term, result, progress, known)

@@ -203,7 +203,7 @@ async def grace_left_ms(
         since_ms = now_ms
         text = (
             f"{row.object} was deleted: the user {row.user_name} can log in for "
-            f"{grace_ms_of_all // 1000} s more."
+            f"{grace_ms_of_all // 1000} s more. To keep the user, apply the object again in time."
         )
         key = f"user-gone-{row.object.uid}"
         result.tell(Occurrence(key=key, reason="UserPendingDeletion", message=text))
