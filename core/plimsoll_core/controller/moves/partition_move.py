@@ -223,7 +223,8 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
         found = _find(turn, one)
         if times[one.topic, one.index] > 1:
             found = Refusal(
-                reason=Reason.InvalidRequest, message="The request names a partition twice."
+                reason=Reason.InvalidRequest,
+                message="The request names this partition twice; name it once.",
             )
         if isinstance(found, Partition):
             wish = _check_free(movers, found) or _judge(turn, request, one, found)
