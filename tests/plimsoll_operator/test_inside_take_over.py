@@ -39,6 +39,7 @@ class ShowingServer(NoServer):
     def __init__(self) -> None:
         self.inside = self
         self.tell: dict[UUID, Any] = {}
+        self.committed: dict[UUID, Any] = {}
         self.shown: asyncio.Queue[Any] = asyncio.Queue()
 
     def show(self, cluster_id: UUID, identity: Any) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -29,7 +29,7 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState, unsee
 from plimsoll_core.controller.kernel.voluntary_work import ALWAYS, Hours
 from plimsoll_core.controller.partitions.unclean_recovery import Outlook, outlook
 from plimsoll_core.errors import Reason
-from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -41,6 +41,7 @@ from plimsoll_core.messages.requests import (
     Request,
     Tick,
 )
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.control_failures import DecisionFailed
 from plimsoll_operator.controller.commit_queue import (
     Committer,
@@ -89,6 +90,12 @@ class Outcome(Enum):
 
 
 WAITS = RestorationOptions()
+EMPTY_LOG = RestorationOptions(quiet_ms=120_000, all_ms=120_000)
+"""How long copies are awaited if the log is empty: no broker may run yet."""
+
+
+async def _expects_none() -> frozenset[BrokerId]:
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +125,13 @@ class ControllerOptions:
     meanwhile may still be unread."""
     restoration: RestorationOptions = WAITS
     """How long brokers' copies are awaited if the metadata log lost records."""
+    empty_log: RestorationOptions = EMPTY_LOG
     restore_choice: Callable[[], str] = lambda: ""
     """Function that returns the history that a person has confirmed to restore (`Restore.choice`),
     or an empty string."""
+    expects_copies: Callable[[], Awaitable[frozenset[BrokerId]]] = _expects_none
+    """Function that returns the brokers with volumes of this cluster. If there are any, an empty
+    metadata log lost its records: it is restored from their copies before anything is committed."""
     on_restored: Callable[[Restore], None] = lambda _: None
     """Called once the metadata log was restored from brokers' copies."""
     opinion_ms: int = 60_000
@@ -148,6 +159,17 @@ class _HandOver(Exception):
 
 class _Regressed(Exception):
     """Raised if a broker holds committed metadata that this log lacks."""
+
+
+class _Emptied(_Regressed):
+    """Raised if the log is empty although the brokers `expected` have volumes of this cluster."""
+
+    def __init__(self, expected: frozenset[BrokerId]) -> None:
+        super().__init__(
+            f"The metadata log is empty, but volumes of {brokers_text(sorted(expected))} exist. It "
+            "is restored from their copies; nothing is committed before."
+        )
+        self.expected = expected
 
 
 class Controller:
@@ -183,6 +205,8 @@ class Controller:
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
         self._log = log
         self._restoration: Restoration | None = None
+        # True once every broker with a volume has shown that it holds no metadata.
+        self._begins_anew = False
         # Set while brokers may reach this controller: it is active, or restores its log.
         self._reachable = asyncio.Event()
         self._claims = Claims(
@@ -467,12 +491,14 @@ class Controller:
         Return True if it was restored and can be opened; otherwise `stalled` says why not."""
         if why.known_reason is not Reason.MetadataRegressed:
             return False
+        expected = error.expected if isinstance(error, _Emptied) else frozenset()
         self._restoration = restoration = Restoration(
             self.cluster_id,
             self._log,
             self._clock,
             self.options.restore_choice,
-            self.options.restoration,
+            self.options.empty_log if expected else self.options.restoration,
+            expected,
         )
         try:
             log = await self._stored(error)
@@ -480,6 +506,7 @@ class Controller:
             found = await self._unless_stopped(restoration.run(log))
             if isinstance(found, Restore):
                 self.stalled = None
+            self._begins_anew = restoration.holds_nothing
         except (MetadataLogError, OSError) as failure:
             text = f"{why.message} It could not be restored from the brokers' copies: {failure}."
             self.stalled = refused(Reason.MetadataRegressed, text)
@@ -489,6 +516,9 @@ class Controller:
             self._reachable.clear()
         if isinstance(found, Restore):
             self.options.on_restored(found)
+            return True
+        if self._begins_anew:
+            logger.info("%s: the brokers' volumes hold no metadata; the log begins", self.name)
             return True
         if found is not None:
             self.stalled = refused(Reason.MetadataRegressed, f"{why.message} {found.sentence}")
@@ -549,6 +579,9 @@ class Controller:
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
+            is_empty = self.image.next_offset == 0 and not self._begins_anew
+            if is_empty and (expected := await self.options.expects_copies()):
+                raise _Emptied(expected)
             highest = max(self.epoch, restored.epoch, self._claims.highest_epoch)
             epoch = ControllerEpoch(highest + 1)
             change = ControllerChanged(

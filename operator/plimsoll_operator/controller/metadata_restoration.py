@@ -81,12 +81,16 @@ class Restoration:
         clock: Clock,
         confirmed: Callable[[], str],
         options: RestorationOptions,
+        expected: frozenset[BrokerId] = frozenset(),
     ) -> None:
         self._cluster_id = cluster_id
         self._log = log
         self._clock = clock
         self._confirmed = confirmed
         self._options = options
+        self._expected = expected
+        # Brokers with a volume that was never used.
+        self._unused: set[BrokerId] = set()
         self._offered: dict[BrokerId, Offered] = {}
         self._unproven: dict[BrokerId, str] = {}
         self._copy: ProvenCopy | None = None
@@ -99,6 +103,12 @@ class Restoration:
         self._epoch = 0
         self._over = False
 
+    @property
+    def holds_nothing(self) -> bool:
+        """Return True if every expected broker has said that its volume was never used: there was
+        no history."""
+        return bool(self._expected) and self._unused >= self._expected
+
     # --- what brokers send ---------------------------------------------------------------------
 
     def hear(self, request: object, controller_epoch: int) -> None:
@@ -106,6 +116,9 @@ class Restoration:
         controller epoch that it knows."""
         self._epoch = max(self._epoch, controller_epoch)
         if isinstance(request, RegisterBroker | Heartbeat) and request.position is not None:
+            if isinstance(request, RegisterBroker) and request.volume_is_empty:
+                self._unused.add(request.broker_id)
+                self._changed.set()
             self._note(request.broker_id, request.position)
 
     async def offered(self, offer: OfferMetadataCopy) -> CopyWanted:
@@ -213,9 +226,12 @@ class Restoration:
                     unproven=self._unproven,
                     log=log,
                     confirmed=self._confirmed(),
+                    expected=self._expected,
                 )
             )
             if isinstance(decision, Restore):
+                return decision
+            if self.holds_nothing:
                 return decision
             now_ms = self._clock.now_ms()
             until_ms = min(

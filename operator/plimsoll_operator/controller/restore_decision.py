@@ -218,13 +218,15 @@ class NotRestored:
 class RestoreCase:
     """All that is known when a log is to be restored. `offered`: by broker; `copy`: the proven copy
     that reaches furthest; `unproven`: why a broker's copy is not proven; `log`: what is stored;
-    `confirmed`: the history that a person confirmed, or empty."""
+    `confirmed`: the history that a person confirmed, or empty; `expected`: brokers with volumes, if
+    the log is empty."""
 
     offered: Mapping[BrokerId, Offered]
     log: StoredLog
     copy: ProvenCopy | None = None
     unproven: Mapping[BrokerId, str] = field(default_factory=dict)
     confirmed: str = ""
+    expected: frozenset[BrokerId] = frozenset()
 
 
 def decide_restore(case: RestoreCase) -> Restore | NotRestored:
@@ -282,7 +284,7 @@ def _uncertain(
     for broker_id, why in sorted(case.unproven.items()):
         yield Unsure.UNPROVEN, f"the copy of broker {broker_id} is not proven, since {why}"
     known = set(copy.image.brokers)
-    if away := sorted(known - set(case.offered)):
+    if away := sorted((known | case.expected) - set(case.offered)):
         yield Unsure.AWAY, f"{brokers_text(away)} did not answer and may hold newer metadata"
     standings = {b: copy.standing(one.position) for b, one in sorted(case.offered.items())}
     contradict = (Standing.AHEAD, Standing.DIFFERENT, Standing.FORGOTTEN)

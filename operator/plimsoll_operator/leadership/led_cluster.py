@@ -9,6 +9,7 @@ is raised to the process. A bug in handling one object fails only the pass over 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,6 +23,7 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
+from plimsoll_core.ids import BrokerId
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
@@ -38,6 +40,7 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
+from plimsoll_operator.leadership.cluster_remains import brokers_with_volumes
 from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.object_failures import MadeStatuses, ObjectFailures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
@@ -46,7 +49,7 @@ from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog, OpenedLog
 from plimsoll_operator.reconcile import registry
-from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.cluster import inside, unrestored
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
 from plimsoll_operator.reconcile.effects import TermEffects
@@ -79,6 +82,7 @@ OUTAGE_MS_MIN = 8_000
 standby's take-over."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+BRING_UP_SECONDS = 1
 BESIDE_SECONDS = 30
 """Pause in seconds after which a task that no commit waits for is started again after a bug."""
 SHOW_SECONDS = 0.5
@@ -108,8 +112,11 @@ class LedCluster:
                 on_open=self._opened,
                 restore_choice=self._restore_choice,
                 on_restored=self._restored,
+                expects_copies=self._expects_copies,
             ),
         )
+        # The brokers with volumes, if the metadata log is empty although there are some.
+        self._unrestored: frozenset[BrokerId] = frozenset()
         # Durations and outcomes of the cluster's reconcile passes, for metrics.
         self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
         self._queue: ReconcileQueue[Work] = ReconcileQueue(
@@ -157,6 +164,7 @@ class LedCluster:
         evidence = evidence_of(parts.kube, *term.key)
         parts.server.add(self.controller, evidence, self._racks.fill_in)
         if parts.server.inside is not None:
+            parts.server.inside.committed[term.cluster_id] = partial(unrestored.admitted, term)
             parts.server.inside.tell[term.cluster_id] = self._tell_refused
         parts.leaders[term.key] = self
         try:
@@ -215,6 +223,7 @@ class LedCluster:
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
+            ("the start of brokers that hold the metadata", self._bring_up),
             ("the first read of the internal CA", self._show_inside_at_once),
             ("the check of unhealthy partitions", self._look_at_restless),
             ("the check of brokers", partial(look_at_brokers, self.term, self._mark, look)),
@@ -351,6 +360,40 @@ class LedCluster:
             for work in registry.all_work(self.term, look):
                 self.offer(work)
             await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _expects_copies(self) -> frozenset[BrokerId]:
+        """Return the brokers with volumes: these may hold what an empty log lost. Called by the
+        controller before it begins such a log."""
+        while True:
+            found = self.term.cluster
+            try:
+                if found is not None:
+                    kube, cluster_id = self._parts.kube, self.term.cluster_id
+                    self._unrestored = await brokers_with_volumes(kube, found, cluster_id)
+                return self._unrestored
+            except ApiError as error:
+                logger.info("%s: cannot list volumes, retrying: %s", self.controller.name, error)
+            await asyncio.sleep(BRING_UP_SECONDS)
+
+    async def _bring_up(self) -> None:
+        """Until the controller is active, start the brokers that hold the metadata, if the log is
+        empty: the controller waits for their copies."""
+        while not self.controller.active:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.controller.wait_active(), BRING_UP_SECONDS)
+            if not self._unrestored or self.controller.active:
+                continue
+            self.effects.stall(StallSource.CONTROLLER, unrestored.cause(self._unrestored))
+            try:
+                self.effects.carry_out(await unrestored.bring_up(self.term, self._unrestored))
+            except (ApiError, Retry) as error:
+                logger.warning(
+                    "%s: cannot start the brokers that hold the metadata, retrying: %s",
+                    *(self.controller.name, error),
+                )
+        if self._unrestored:
+            self.effects.unstall(StallSource.CONTROLLER)
+            self._unrestored = frozenset()
 
     async def _show_inside_at_once(self) -> None:
         """Read the cluster's internal CA and present the controller's certificate, and retry until

@@ -53,6 +53,9 @@ class InsideChecker:
         self._authority = labels.inside_authority(cluster_id)
         # The newest image that was looked at.
         self._image = ghost.image
+        # Brokers with certificates that were made without the metadata log, which was lost; until
+        # these are committed.
+        self.made_anew: set[BrokerId] = set()
         # The stored authorities: the one that signs and those that are trusted.
         self.authorities: Authorities | None = None
         # Brokers that have taken part ever since the authorities changed last: their epochs.
@@ -125,7 +128,9 @@ class InsideChecker:
             identity = None if host.node is None else host.node.inside.identity
             if not host.running or identity is None:
                 continue
-            if identity.sha256 not in after.inside.of(broker_id):
+            if identity.sha256 in after.inside.of(broker_id):
+                self.made_anew.discard(broker_id)
+            elif broker_id not in self.made_anew:
                 text = f"what {host.name} shows is retired before it has another"
                 raise Violation("RotationCutsNobody", text)
 
@@ -149,6 +154,8 @@ class InsideChecker:
         body = change.after.body
         if change.resource.kind != SECRETS or body["metadata"]["name"] != self._authority:
             return
+        if change.type == "ADDED":
+            self.authorities = None  # the Secret was lost
         before, after = self.authorities, authorities_of(body)
         self.authorities = after
         if before is None or after is None:

@@ -86,6 +86,8 @@ class Secured:
                 self.tenants.committed()
         self.mounts.stored(change)
         certified, known = self._certified, self.inside.authorities
+        if change.type == "ADDED":
+            known = None  # a Secret that was lost is made anew
         if certified is not None:
             of_clients = certified.authorities
             certified.stored(change)

@@ -40,6 +40,7 @@ from plimsoll_operator.kube.resources import (
     TOPICS,
     USERS,
     VERIFICATIONS,
+    VOLUME_CLAIMS,
     Kind,
 )
 from plimsoll_operator.reconcile.topic.topic_declaration import declare
@@ -144,6 +145,22 @@ class AppliedObjects:
                 if self.get(TOPICS, one).topic_name == declared
             )
         self._server.writes.delete(self._target(kind, name), {}, dry_run=False)
+
+    def recreate(self) -> None:
+        """Delete every object of the namespace but the volume claims, metadata log included, and
+        apply the administrator's objects again, under new uids. The claims' pods end meanwhile."""
+        store = self._server.store
+        bodies = [(kind, self.body(kind, name)) for kind in MODELS for name in self.names(kind)]
+        for _, body in bodies:
+            self.gone[body["metadata"]["uid"]] = body["metadata"]["name"]
+        for resource in store.resources.values():
+            for stored in list(store.table(resource).values()):
+                if stored.key[0] == self.namespace and resource.kind != VOLUME_CLAIMS:
+                    store.remove(stored)
+        for kind, body in bodies:
+            kept = {key: body[key] for key in ("apiVersion", "kind", "spec")}
+            again = {**kept, "metadata": {"name": body["metadata"]["name"]}}
+            self._server.writes.create(self._target(kind, None), again, dry_run=False)
 
     def get(self, kind: Kind, name: str) -> Any:
         """Return an object, decoded as its model."""

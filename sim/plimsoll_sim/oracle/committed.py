@@ -215,6 +215,11 @@ class MetadataGhost:
         self.partitions[key] = self.by_name[ghost.name] = ghost
         return ghost
 
+    def was_emptied(self) -> None:
+        """Record that etcd lost every object of the metadata log."""
+        self._sequence_stored = -1
+        self.went_back()
+
     def went_back(self) -> None:
         """Record that etcd now holds an older state than was committed. Later writes there form
         another history. A process that knows the committed state continues with it, and no copy may

@@ -359,7 +359,20 @@ def etcd(stage: Stage, words: Words) -> None:
         raise BadScript(f"cannot {what} etcd")
 
 
+def namespace(stage: Stage, words: Words) -> None:
+    """namespace recreate: delete everything in the cluster's namespace but the volumes, and apply
+    the administrator's objects again."""
+    if words.take("what becomes of it") != "recreate":
+        raise BadScript("a namespace is recreated")
+    words.end()
+    stage.world.objects.recreate()
+    stage.world.ghost.was_emptied()
+    if stage.world.secured is not None:
+        stage.world.secured.inside.made_anew.update(stage.world.ghost.image.brokers)
+
+
 VERBS: dict[str, Verb] = {
+    "namespace": namespace,
     "kill": kill,
     "power": power,
     "write-back": write_back,
