@@ -63,18 +63,23 @@ class Writer:
     def run(self) -> None:
         with left_sockets(), cluster_names(self._cluster, self._namespace):
             producer = KafkaProducer(
-                bootstrap_servers=bootstrap(self._cluster, self._namespace), acks="all", retries=0
+                bootstrap_servers=bootstrap(self._cluster, self._namespace),
+                acks="all",
+                retries=0,
+                request_timeout_ms=5_000,
+                delivery_timeout_ms=8_000,  # what was not acknowledged by then fails: it can close
+                max_block_ms=5_000,
             )
             number = 0
             while not self._stopping.is_set():
                 value, number = f"during-{number}", number + 1
                 try:
                     future = producer.send("orders", json.dumps(value).encode())
-                    future.get(timeout=10)
+                    future.get(timeout=20)
                 except KafkaError:
                     continue
                 self.acknowledged.append(value)
-            producer.close(timeout=1)
+            producer.close(timeout=60)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
