@@ -145,7 +145,9 @@ def main() -> int:
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
         logger.error(
-            "the broker exits and is started again; remove the cause if this repeats: %s", error
+            "the broker exits with code 1; Kubernetes starts it again, `plimsoll local` does so "
+            "unless it was started with --no-restart; remove the cause if this repeats: %s",
+            error,
         )
         return 1
     except Exception:

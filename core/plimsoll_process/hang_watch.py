@@ -224,8 +224,8 @@ class HangWatch:
     def _end(self) -> None:
         logger.critical(
             "the event loop is hung: no progress for %.0f s, though it could run for %.0f s of "
-            "them; the process ends with code %d and is started again; please report where it "
-            "was: %s",
+            "them; the process exits with code %d, so that its container is started again; please "
+            "report where it was: %s",
             self._judge.silent_s,
             self._judge.proven_s,
             EXIT_HUNG,

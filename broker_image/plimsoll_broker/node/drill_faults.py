@@ -37,6 +37,8 @@ class DrillFaults:
         # The order that was taken and whose fault has not begun; None if there is none.
         self._taken: DrillOrder | None = None
         self._end: asyncio.TimerHandle | None = None
+        # The name of the fault that began last, for log lines.
+        self._fault = ""
 
     def ordered(self, order: DrillOrder) -> bool:
         """Take a new order and return True, so that a heartbeat reports its number at once. Return
@@ -63,14 +65,19 @@ class DrillFaults:
             self._inside.mend()
         self._inside.delay_s = 0.0
         self._disk.is_full = False
-        logger.warning("the fault of drill order %d has ended", self.number)
+        logger.warning(
+            "%s, which drill order %d injected into this broker on purpose, has ended; nothing "
+            "needs to be done",
+            *(self._fault, self.number),
+        )
 
     def _begin(self, order: DrillOrder) -> None:
         left_s = min(order.left_ms, ORDER_MS_MAX) / 1000
         logger.warning(
-            "a drill (order %d) injects %s into this broker for %g s",
+            "a drill (order %d) injects %s into this broker on purpose for %g s; it ends by itself",
             *(order.number, order.fault, left_s),
         )
+        self._fault = order.fault
         self._end = asyncio.get_running_loop().call_later(left_s, self.close)
         match order.fault:
             case "CutLinks":

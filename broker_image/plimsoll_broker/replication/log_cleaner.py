@@ -97,7 +97,12 @@ class LogCleaner:
             try:
                 await self.run()
             except StorageError as error:
-                logger.error("a disk error interrupted log cleaning, trying again later: %s", error)
+                logger.error(
+                    "a disk error interrupted log cleaning on this broker at %s; it is tried again "
+                    "in %g s, and compacted logs grow meanwhile; if this repeats, check or enlarge "
+                    "this broker's volume: %s",
+                    *(error.path, self._backoff_s, error),
+                )
 
     async def run(self) -> None:
         """Clean up to ROUNDS_AT_ONCE logs, the most urgent first, then end the cleaning process.

@@ -223,13 +223,13 @@ class ReplicaManager:
             if directory.damaged and directory.topic in image.topic_ids:
                 continue  # `open_log` decides whether a new log may take its place
             if not known or image.topic_ids.get(directory.topic) != topic_id:
+                moved = self.store.set_aside(directory.path, self.now_ms())
                 logger.warning(
-                    "log directory %s is renamed now and deleted after a day, because its "
-                    "partition is not assigned to this broker; copy it before then if you need its "
+                    "log directory %s is renamed to %s and deleted after a day, because its "
+                    "partition is not assigned to this broker; copy %s before then if you need its "
                     "records",
-                    directory.path,
+                    *(directory.path, moved.name, moved),
                 )
-                self.store.set_aside(directory.path, self.now_ms())
         self._opens_all = True
         self.apply_image(None, image)
         await self.roles.finish()

@@ -37,6 +37,7 @@ from plimsoll_core.messages.requests import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_core.phrasing import counted
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.replica_reports")
@@ -271,14 +272,21 @@ class RecoveryReports:
     async def _report(self, request: Report) -> bool:
         """Send a report. Return True if the controller accepted it, False if it refused or did not
         answer."""
-        logger.info("reporting replicas to the controller (%s)", type(request).__name__)
+        what = _shown(request)
+        logger.info("reporting to the controller %s", what)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
             logger.warning(
-                "the controller did not answer this broker's report of its replicas (%s), sending "
-                "it again: %s",
-                *(type(request).__name__, error),
+                "the controller did not answer this broker's report of %s, sending it again: %s",
+                *(what, error),
             )
             return False
         return isinstance(answer, Done)
+
+
+def _shown(request: Report) -> str:
+    """Return what the report is about, for log lines."""
+    if isinstance(request, ReportFailedReplicas):
+        return f"{counted(len(request.replicas), 'replica')} offline on this broker"
+    return f"the log ends of {counted(len(request.logs), 'replica')} without a leader"

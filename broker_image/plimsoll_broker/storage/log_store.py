@@ -70,9 +70,9 @@ class DeletedDirectories:
             return False
         return True
 
-    def move(self, path: Path, suffix: str, now_ms: int) -> None:
+    def move(self, path: Path, suffix: str, now_ms: int) -> Path:
         """Rename the directory with this suffix, DELETE or STRAY, and schedule its removal for a
-        minute or a day later."""
+        minute or a day later. Return its new path."""
         since = f"{_wall_ms()}." if suffix == STRAY else ""
         tail = f".{since}{uuid4().hex}{suffix}"
         moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
@@ -80,6 +80,7 @@ class DeletedDirectories:
         self.unsynced = True
         delay_ms = STRAY_DELAY_MS if suffix == STRAY else DELETE_DELAY_MS
         self._due_ms[moved] = now_ms + delay_ms
+        return moved
 
     def sync(self) -> None:
         """Make the new names of renamed directories durable. May run in a thread."""
@@ -393,31 +394,31 @@ class LogStore(CheckpointFiles):
         removal for a minute later."""
         self._release(log, DELETE, now_ms)
 
-    def strand_log(self, log: Log, now_ms: int) -> None:
+    def strand_log(self, log: Log, now_ms: int) -> Path:
         """Close a log that must not be served and set its directory aside for a day, so that a
-        person can inspect it."""
-        self._release(log, STRAY, now_ms)
+        person can inspect it. Return the directory's new path."""
+        return self._release(log, STRAY, now_ms)
 
-    def _release(self, log: Log, suffix: str, now_ms: int) -> None:
-        """Close the log, forget its checkpoints, and rename its directory with this suffix."""
+    def _release(self, log: Log, suffix: str, now_ms: int) -> Path:
+        """Close the log, forget its checkpoints, and rename its directory with this suffix. Return
+        the new path."""
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
         self.new_logs.forget(partition)
         self._forget(partition)
         log.close(clean=False)
-        self.deleted.move(log.directory, suffix, now_ms)
+        return self.deleted.move(log.directory, suffix, now_ms)
 
-    def set_aside(self, path: Path, now_ms: int) -> None:
+    def set_aside(self, path: Path, now_ms: int) -> Path:
         """Rename a directory that must not be served, close its log if that was opened early, and
-        forget its checkpoints. The directory is removed after a day."""
+        forget its checkpoints. Return the new path. The directory is removed after a day."""
         partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
-            self.strand_log(self.logs[partition], now_ms)
-            return
+            return self.strand_log(self.logs[partition], now_ms)
         if partition is not None:
             self._forget(partition)
-        self.deleted.move(path, STRAY, now_ms)
+        return self.deleted.move(path, STRAY, now_ms)
 
     # --- after a full disk ------------------------------------------------------------------------
 

@@ -80,7 +80,10 @@ def _named(
     of_topic = members.get(one.topic_id)
     if of_topic is None:
         return Refusal(
-            reason=Reason.UnknownTopicId, message=f"There is no topic with id {one.topic_id}."
+            reason=Reason.UnknownTopicId,
+            message=(
+                f"There is no topic with id {one.topic_id}; it may have been deleted. Leave it out."
+            ),
         )
     indexes = sorted(of_topic) if one.partitions is None else one.partitions
     if unknown := [index for index in indexes if index not in of_topic]:

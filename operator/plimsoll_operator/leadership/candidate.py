@@ -33,6 +33,10 @@ STALLED_BACKOFF_S = 10.0
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
 STOP_S_MAX = 5.0
+_REMEDY = dict.fromkeys(
+    (Outcome.STALLED, Outcome.TOO_NEW), "; the status of the LogCluster says what to do"
+)
+"""Part of the log line about the end of a term, by outcome: where a person finds the remedy."""
 
 
 class LeadsWithLease(Protocol):
@@ -150,9 +154,9 @@ class Candidate:
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning(
-            "%s: this operator stopped leading as controller and competes for the Lease again by "
-            "itself; brokers serve clients meanwhile: %s",
-            *(self._leader.controller.name, outcome.value),
+            "%s: this operator stopped leading as controller (%s)%s; it competes for the Lease "
+            "again by itself",
+            *(self._leader.controller.name, outcome.value, _REMEDY.get(outcome, "")),
         )
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)

@@ -53,8 +53,9 @@ class Denied:
 
 NO_TOKEN = Denied(
     status=401,
-    message=f"Send a token for the audience {labels.VIEW_AUDIENCE} as `Authorization: Bearer …`, "
-    f"or, if a proxy removes that header, as `{labels.VIEW_HEADER}: Bearer …`.",
+    message="The request has no bearer token. Create one: `kubectl create token SERVICEACCOUNT "
+    f"--audience {labels.VIEW_AUDIENCE}`, and send it as `Authorization: Bearer TOKEN`, or, if a "
+    f"proxy removes that header, as `{labels.VIEW_HEADER}: Bearer TOKEN`.",
 )
 BUSY = Denied(status=503, message="Too many tokens are being reviewed; retry.")
 
@@ -174,8 +175,8 @@ class ViewAccess:
         audiences = found.get("audiences") or ()
         if not found.get("authenticated") or labels.VIEW_AUDIENCE not in audiences:
             text = (
-                "The API server does not accept this token. Create a new one: kubectl create token "
-                f"SERVICEACCOUNT --audience {labels.VIEW_AUDIENCE}"
+                "The API server does not accept this token. Create a new one: `kubectl create "
+                f"token SERVICEACCOUNT --audience {labels.VIEW_AUDIENCE}`"
             )
             return Denied(status=401, message=text)
         user = found.get("user") or {}
@@ -193,7 +194,10 @@ class ViewAccess:
         answer = await self._ask(SUBJECT_REVIEWS, subject)
         if answer.get("allowed") is True and not answer.get("denied"):
             return None
-        text = f"{user.get('username')} may not get logclusters/view of {namespace}/{name}."
+        text = (
+            f"{user.get('username')} may not get logclusters/view of {namespace}/{name}. Bind it "
+            "to a Role that allows that."
+        )
         return Denied(status=403, message=text)
 
     async def _ask(self, kind: Any, spec: dict[str, Any]) -> dict[str, Any]:

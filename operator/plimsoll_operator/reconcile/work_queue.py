@@ -20,6 +20,8 @@ logger = logging.getLogger("plimsoll.queue")
 
 K = TypeVar("K", bound=Hashable)
 
+UNLESS_LASTING = "it is tried again, and nothing needs to be done unless this lasts for minutes"
+"""Part of the sentence of a `Retry` because of the API server."""
 BACKOFF_MS = 1_000
 BACKOFF_MS_MAX = 60_000
 

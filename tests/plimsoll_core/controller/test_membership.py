@@ -183,7 +183,7 @@ class TestWhatCannotEndIsNotBegun:
         answer = leave(four, 1)
         assert answer.reason == "ExplicitPlacement"
         assert "Topic stated" in answer.message
-        assert "change its assignment first" in answer.message
+        assert "change spec.placement.assignment of Topic" in answer.message
         four.declare("stated", strategy="Explicit", assignment=((0, 2, 3),))
         assert leave(four, 1) == Done(), "it is on its way already"
 

@@ -123,11 +123,17 @@ def _stated(
         topic = image.topics[p.topic_id]
         if topic.strategy == EXPLICIT:
             named = brokers_text(set(p.target).intersection(leaving))
+            holder = topic.object
+            do = (
+                "move that partition"
+                if holder is None
+                else f"change spec.placement.assignment of Topic {holder.namespace}/{holder.name}"
+            )
             return Refusal(
                 reason=Reason.ExplicitPlacement,
                 message=(
-                    f"Topic {topic.name} states its placement (Explicit) and names {named}"
-                    f" for partition {p.index}: change its assignment first."
+                    f"Topic {topic.name} has an explicit placement, which puts partition {p.index}"
+                    f" on {named}. Before the removal, {do}."
                 ),
             )
     return None

@@ -80,10 +80,11 @@ def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Re
     restarted since."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:
+        since = "was unregistered" if broker is None else "has restarted"
         return Refusal(
             reason=Reason.StaleBrokerEpoch,
-            message=f"Broker {request.broker_id} has restarted since this request was made (stale"
-            " broker epoch), so it is not fenced. Nothing needs to be done.",
+            message=f"Broker {request.broker_id} {since} since this request was made (stale broker"
+            " epoch), so it is not fenced. Nothing needs to be done.",
         )
     if broker.fenced:
         return Done()

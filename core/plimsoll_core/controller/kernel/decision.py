@@ -150,12 +150,16 @@ def stale_epoch(
     broker = turn.image.brokers.get(broker_id)
     if broker is not None and broker.broker_epoch == broker_epoch:
         return None
-    now = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
+    now = (
+        "is not registered any more"
+        if broker is None
+        else f"has registered again, with broker epoch {broker.broker_epoch}"
+    )
     return Refusal(
         reason=Reason.StaleBrokerEpoch,
         message=(
-            f"Broker {broker_id} {now}, not epoch {broker_epoch}. A running broker registers again"
-            " by itself."
+            f"Broker {broker_id} {now}. A process that still uses its former broker epoch"
+            f" {broker_epoch} exits at its next heartbeat; each process registers when it starts."
         ),
     )
 

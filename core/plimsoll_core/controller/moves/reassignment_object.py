@@ -167,7 +167,7 @@ def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Ref
     indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
     missing = [index for index in indexes if not 0 <= index < count]
     if missing:
-        return _unknown(f"Topic {move.topic} has no partition {missing[0]}.")
+        return _unknown(f"Topic {move.topic} has no partition {missing[0]}; it has {count}.")
     found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
     if move.away_from is None:
         return found

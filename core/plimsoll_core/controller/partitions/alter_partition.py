@@ -90,15 +90,22 @@ def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> Pa
 
 
 def _find(turn: DecisionContext, proposal: IsrProposal) -> Partition | Refusal:
-    if proposal.topic_id not in turn.image.topics:
+    topic = turn.image.topics.get(proposal.topic_id)
+    if topic is None:
         return Refusal(
-            reason=Reason.UnknownTopicId, message=f"There is no topic {proposal.topic_id}."
+            reason=Reason.UnknownTopicId,
+            message=(
+                f"There is no topic with id {proposal.topic_id}: it was deleted, and its leader"
+                " learns that from the metadata. Nothing needs to be done."
+            ),
         )
     partition = turn.image.partitions.get(PartitionKey(proposal.topic_id, proposal.index))
     if partition is None:
         return Refusal(
             reason=Reason.UnknownTopicOrPartition,
-            message=f"Topic {proposal.topic_id} has no partition {proposal.index}.",
+            message=(
+                f"Topic {topic.name} has no partition {proposal.index}; it has {topic.partitions}."
+            ),
         )
     return partition
 

@@ -142,7 +142,12 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
         reason = Reason.UnknownTopicOrPartition if by_name else Reason.UnknownTopicId
         return refused(
             name,
-            Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
+            Refusal(
+                reason=reason,
+                message=f"There is no topic {name}."
+                if by_name
+                else f"There is no topic with id {topic_id}; it may have been deleted already.",
+            ),
             topic_id,
         )
     if kept := not_a_clients(topic, "change or delete that object"):

@@ -39,8 +39,9 @@ def refuse_mass_deletion(
         reason=Reason.MassDeletion,
         message=(
             f"{count} Topic objects disappeared within an hour; more than"
-            f" {request.removals_per_hour_max} look like an accident, so no data is removed."
-            " Re-apply the objects, or acknowledge the deletion."
+            f" {request.removals_per_hour_max} look like an accident, so no data is removed until"
+            " the objects are applied again or the LogCluster's annotation"
+            " plimsoll.dev/acknowledge-deletion, a time, acknowledges the deletion."
         ),
     )
 

@@ -149,7 +149,11 @@ async def write_secret(term: Term, secret: Object | None, wanted: Object) -> Non
             await term.kube.replace(SECRETS, {**wanted, "metadata": metadata})
     except Conflict:
         name = wanted["metadata"]["name"]
-        raise Retry(f"Secret {name} changed concurrently", after_ms=500) from None
+        text = (
+            f"Secret {name} was changed by another client while it was written; it is read again "
+            "and written"
+        )
+        raise Retry(text, after_ms=500) from None
 
 
 LOOK_MS = 60_000

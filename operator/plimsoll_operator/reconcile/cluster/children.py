@@ -108,9 +108,11 @@ async def create_child(term: Term, result: PassResult, manifest: Object) -> None
     try:
         await term.kube.create(kind_of(manifest), manifest)
     except Conflict:
-        raise Retry(
-            f"{manifest['metadata']['name']} was created concurrently", after_ms=500
-        ) from None
+        text = (
+            f"{manifest['kind']} {manifest['metadata']['name']} was created by another client "
+            "meanwhile; it is read again"
+        )
+        raise Retry(text, after_ms=500) from None
     _made(term, result, manifest, "was deleted")
 
 

@@ -68,7 +68,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.shared.certificate_signing import certificate_ms
 from plimsoll_operator.reconcile.shared.pinned_choices import choices_of, part_of, shown_status
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 
 logger = logging.getLogger("plimsoll.inside")
 
@@ -105,7 +105,10 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
         status = await shown_status(term)
     except ApiError as error:
         name = "/".join(term.key)
-        text = f"cannot write the internal TLS mode to the status of LogCluster {name}: {error}"
+        text = (
+            f"cannot write the internal TLS mode to the status of LogCluster {name}; "
+            f"{UNLESS_LASTING}: {error}"
+        )
         raise Retry(text) from error
     if _is_kept(status, pinned):
         return

@@ -20,7 +20,7 @@ from plimsoll_operator.kube.resources import LOG_BROKERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.status_writer import Target
 
 logger = logging.getLogger("plimsoll.logbroker")
@@ -50,7 +50,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         else:
             result.mark(Target(LOG_BROKERS, *key))
     except ApiError as error:
-        raise Retry(f"LogBroker {key[1]}: {error}") from error
+        text = f"cannot create or delete LogBroker {'/'.join(key)}; {UNLESS_LASTING}: {error}"
+        raise Retry(text) from error
 
 
 def wanted(term: Term) -> dict[Key, BrokerId]:

@@ -28,7 +28,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reassignment.reassignment_status import FINAL, status_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.copy_meter import Meter
 from plimsoll_operator.status.status_writer import Target
 
@@ -108,7 +108,11 @@ async def _exists(term: Term, row: Row) -> bool:
     except NotFound:
         return False
     except ApiError as error:
-        raise Retry(f"cannot read Reassignment {row.object.name}: {error}") from error
+        text = (
+            f"cannot ask the API server if Reassignment {row.object.namespace}/{row.object.name} "
+            f"is deleted; {UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     meta = found["metadata"]
     return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")
 

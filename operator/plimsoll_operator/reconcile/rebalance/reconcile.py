@@ -38,7 +38,7 @@ from plimsoll_operator.reconcile.rebalance.shown_plan import (
     plan_status,
 )
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.copy_meter import Meter
 from plimsoll_operator.status.events import Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
@@ -241,7 +241,11 @@ async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str 
             return None
         await term.kube.apply(CONFIG_MAPS, config_map(meta, term.image, planned))
     except ApiError as error:
-        raise Retry(f"cannot write ConfigMap {name}: {error}", after_ms=REFUSED_MS) from error
+        text = (
+            f"cannot write the plan of Rebalance {meta.namespace}/{meta.name} to ConfigMap {name}; "
+            f"{UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text, after_ms=REFUSED_MS) from error
     return name
 
 
@@ -286,6 +290,10 @@ async def _exists(term: Term, row: Row) -> bool:
     except NotFound:
         return False
     except ApiError as error:
-        raise Retry(f"cannot read Rebalance {row.object.name}: {error}") from error
+        text = (
+            f"cannot ask the API server if Rebalance {row.object.namespace}/{row.object.name} is "
+            f"deleted; {UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     meta = found["metadata"]
     return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")

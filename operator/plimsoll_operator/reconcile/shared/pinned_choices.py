@@ -23,7 +23,7 @@ from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 
 Shape = TypeVar("Shape")
 
@@ -96,7 +96,11 @@ async def read(term: Term) -> None:
         versions = part_of(status, "versions", Versions)
         release = versions.pinned if versions else await _made(term)
     except ApiError as error:
-        raise Retry(f"cannot read which release the brokers are pinned to: {error}") from error
+        text = (
+            f"cannot read the brokers' release from LogCluster {'/'.join(term.key)}; "
+            f"{UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     certificates = part_of(status, "certificates", CertificatesStatus)
     if certificates is not None:
         choices.inside = InsideMode(certificates.internal.pinned)

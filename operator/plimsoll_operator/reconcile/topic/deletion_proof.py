@@ -53,7 +53,7 @@ from plimsoll_operator.reconcile.shared import object_absence
 from plimsoll_operator.reconcile.shared.object_absence import namespace_stands
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_declaration import namespace_labels, namespace_refusal
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
 logger = logging.getLogger("plimsoll.deletion_proof")
@@ -83,7 +83,10 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         else:
             await object_absence.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
-        text = f"cannot confirm that missing Topic objects are gone, so topics are kept: {error}"
+        text = (
+            "cannot confirm that missing Topic objects are gone, so topics are kept; "
+            f"{UNLESS_LASTING}: {error}"
+        )
         raise Retry(text) from error
 
 

@@ -38,7 +38,7 @@ from plimsoll_operator.api.topic import Placement, Strategy, Topic
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 
 OWN_FIELDS = {
     MIN_ISR: "spec.minInSyncReplicas",
@@ -252,5 +252,9 @@ async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dic
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except ApiError as error:
-        raise Retry(f"cannot read namespace {namespace}: {error}") from error
+        text = (
+            f"cannot read the labels of namespace {namespace}, on which it depends if Topic "
+            f"{'/'.join(topic.key)} is allowed; {UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     return dict(found["metadata"].get("labels") or {})

@@ -37,7 +37,7 @@ from plimsoll_operator.reconcile.user.stored_login import (
 )
 from plimsoll_operator.reconcile.user.tenants import object_of, rows_of
 from plimsoll_operator.reconcile.user.user_deletion import forget, former_of, is_back, note_crd
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 60_000
@@ -235,7 +235,10 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
         newest = (await term.kube.get(USERS, *user.key))["metadata"]
     except ApiError as error:
         name = "/".join(user.key)
-        text = f"cannot read whether User {name}, which is disabled, was enabled: {error}"
+        text = (
+            f"cannot ask the API server if User {name}, which is disabled, was enabled; "
+            f"{UNLESS_LASTING}: {error}"
+        )
         raise Retry(text) from error
     seen = user.metadata
     if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):

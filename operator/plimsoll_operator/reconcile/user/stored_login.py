@@ -194,7 +194,11 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
             meta = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
             await term.kube.replace(SECRETS, {**wanted, "metadata": meta})
     except Conflict as error:
-        raise Retry(f"Secret {user.secret_name} changed concurrently") from error
+        text = (
+            f"Secret {user.metadata.namespace}/{user.secret_name} was changed by another client "
+            "while it was written; it is read again and written"
+        )
+        raise Retry(text) from error
 
 
 async def _authority(term: Term) -> str:

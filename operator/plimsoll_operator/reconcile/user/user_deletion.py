@@ -47,7 +47,7 @@ from plimsoll_operator.reconcile.shared import object_absence
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.user import tenants
 from plimsoll_operator.reconcile.user.tenants import object_of
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
 logger = logging.getLogger("plimsoll.user_deletion")
@@ -92,7 +92,7 @@ async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
     except ApiError as error:
         text = (
             f"cannot confirm that User {row.object.namespace}/{row.object.name} is gone, so the "
-            f"user is kept: {error}"
+            f"user is kept; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     if fate is Fate.STANDS:

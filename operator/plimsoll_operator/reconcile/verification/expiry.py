@@ -10,7 +10,7 @@ from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 
 LOOK_MS_MIN, LOOK_MS_MAX = 1_000, 600_000
 """Shortest and longest time in milliseconds before the end of the Verification is checked again."""
@@ -36,7 +36,11 @@ async def expire(term: Term, result: PassResult, verification: Verification) -> 
     except (NotFound, Conflict):
         return
     except ApiError as error:
-        raise Retry(f"cannot delete Verification {key[1]}: {error}") from error
+        text = (
+            f"cannot delete Verification {'/'.join(key)} at the end of its time to live; "
+            f"{UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     wait_ms = max(LOOK_MS_MIN, min(LOOK_MS_MAX, left_ms))
     result.add_later(Work(Task.VERIFICATION, key), wait_ms)
 

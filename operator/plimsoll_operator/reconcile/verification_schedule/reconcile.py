@@ -42,7 +42,7 @@ from plimsoll_operator.reconcile.verification_schedule.schedule_plan import (
     periods_without_verdict,
     plan,
 )
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
@@ -100,7 +100,11 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     try:
         bodies = await _listed(term, found)
     except ApiError as error:
-        raise Retry(f"cannot list Verifications: {error}") from error
+        text = (
+            f"cannot list the Verifications of VerificationSchedule {'/'.join(key)}; "
+            f"{UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
     now_ms = term.server_ms()
     if found.metadata.uid not in memory:
         memory[found.metadata.uid] = _seen_before(term, found, now_ms)
@@ -218,7 +222,10 @@ async def _carry_out(
         except (NotFound, Conflict):
             continue
         except ApiError as error:
-            text = f"cannot delete Verification {old.name}, which is no longer kept: {error}"
+            text = (
+                f"cannot delete Verification {namespace}/{old.name}, which is no longer kept; "
+                f"{UNLESS_LASTING}: {error}"
+            )
             raise Retry(text) from error
     if planned.start_ms is None:
         return None
@@ -226,7 +233,11 @@ async def _carry_out(
     try:
         return await _create(term, found, verification(found, name, planned.start_ms))
     except ApiError as error:
-        raise Retry(f"cannot create Verification {name}, which is due: {error}") from error
+        text = (
+            f"cannot create Verification {namespace}/{name}, which is due; {UNLESS_LASTING}: "
+            f"{error}"
+        )
+        raise Retry(text) from error
 
 
 async def _create(term: Term, found: VerificationSchedule, manifest: Object) -> str | None:
