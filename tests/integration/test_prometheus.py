@@ -69,8 +69,10 @@ TROUBLE = {
     "plimsoll_stalled",
     "plimsoll_verification_violated",
     "plimsoll_certificate_expiry_time_seconds",
+    "plimsoll_verification_judged_time_seconds",
 }
-"""Whose series only trouble has that there is none of here, or listeners with TLS."""
+"""Whose series only trouble has that there is none of here, listeners with TLS, or a Continuous
+Verification."""
 TOPIC_SERIES = {"metric.topic.series.max": 100}
 MOVEMENT = {"bytesPerSecond": "1Mi", "autoRebalance": "Automatic"}
 

@@ -363,8 +363,9 @@ class LedCluster:
 
     async def _expects_copies(self) -> frozenset[BrokerId]:
         """Return the brokers with volumes: these may hold what an empty log lost. Called by the
-        controller before it begins such a log."""
-        while True:
+        controller before it begins such a log. Return none if this operator is alone: it runs the
+        brokers itself, from a list that is not in the log, and they report what the log lost."""
+        while not self._parts.alone:
             found = self.term.cluster
             try:
                 if found is not None:
@@ -374,6 +375,7 @@ class LedCluster:
             except ApiError as error:
                 logger.info("%s: cannot list volumes, retrying: %s", self.controller.name, error)
             await asyncio.sleep(BRING_UP_SECONDS)
+        return frozenset()
 
     async def _bring_up(self) -> None:
         """Until the controller is active, start the brokers that hold the metadata, if the log is
