@@ -43,7 +43,7 @@ class LossyDisk(Disk):
     def open(self, path, *, make=True):
         size = self.size(path)
         file = super().open(path, make=make)
-        lossy = LossyFile(_taken(file), path)
+        lossy = LossyFile(_taken(file), path, self)
         lossy.disk = self
         self.durable.setdefault(path, size or 0)
         return lossy
