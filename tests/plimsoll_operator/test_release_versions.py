@@ -110,7 +110,7 @@ class TestTheReleaseThatBrokersRun:
     async def test_release_is_not_guessed_without_api_server(self) -> None:
         made = a_scene()
         made.kube.fail = [Unavailable(503, "away")]
-        with pytest.raises(Retry, match="which release"):
+        with pytest.raises(Retry, match="release from LogCluster"):
             await pinned_choices.read(made.scene.term)
         assert choices_of(made.scene.term).release is None
 
