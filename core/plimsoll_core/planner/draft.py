@@ -125,34 +125,26 @@ def conclude(survey: Survey, draft: PlanDraft) -> Plan:
 
 
 def _loads(survey: Survey, rows: Rows) -> tuple[BrokerLoad, ...]:
-    def sizes(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
-        held: Counter[BrokerId] = Counter()
+    def measured(rows: Sequence[Sequence[BrokerId]]) -> Sequence[Counter[BrokerId]]:
+        """Return bytes held, bytes in and bytes out per second, by broker."""
+        sums: Sequence[Counter[BrokerId]] = (Counter(), Counter(), Counter())
         for row, partition in zip(rows, survey.partitions, strict=True):
-            for broker in row:
-                held[broker] += partition.size_bytes or 0
-        return held
-
-    def traffic(rows: Sequence[Sequence[BrokerId]]) -> tuple[Counter[BrokerId], Counter[BrokerId]]:
-        came: Counter[BrokerId] = Counter()
-        went: Counter[BrokerId] = Counter()
-        for row, partition in zip(rows, survey.partitions, strict=True):
-            for broker, (_, bytes_in, bytes_out) in shares(partition, row):
-                came[broker] += round(bytes_in)
-                went[broker] += round(bytes_out)
-        return came, went
+            for broker, amounts in shares(partition, row):
+                for total, amount in zip(sums, amounts, strict=True):
+                    total[broker] += round(amount)
+        return sums
 
     replicas = replica_counts(survey.home), replica_counts(rows)
     leaders = leader_counts(survey.home), leader_counts(rows)
-    held = sizes(survey.home), sizes(rows)
-    before, after = traffic(survey.home), traffic(rows)
+    held, came, went = zip(measured(survey.home), measured(rows), strict=True)
     return tuple(
         BrokerLoad(
             broker=broker,
             replicas=_change(*replicas, broker),
             leaders=_change(*leaders, broker),
             size_bytes=_change(*held, broker),
-            bytes_in=_change(before[0], after[0], broker),
-            bytes_out=_change(before[1], after[1], broker),
+            bytes_in=_change(*came, broker),
+            bytes_out=_change(*went, broker),
         )
         for broker in sorted({*survey.known, *replicas[0], *replicas[1]})
     )

@@ -178,6 +178,13 @@ def even_load(
     )
 
 
+def has_step(survey: Survey, goal: EvenLoad, disks: Mapping[BrokerId, DiskRoom]) -> bool:
+    """Return True if `even_load` would move something."""
+    if not survey.usable:
+        return False
+    return _next_step(LoadModel(survey, disks), goal, goal.max_bytes) is not None
+
+
 def _excess(level: float) -> str:
     return f"{round((level - 1) * 100)} %"
 

@@ -7,7 +7,6 @@ that differ by at most one, racks kept. The plan reports each rule that cannot b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import assert_never
 
@@ -16,16 +15,15 @@ from msgspec.structs import replace
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner import add_remove_brokers, full_rebalance, topic_changes
-from plimsoll_core.planner.disk_room import DiskRoom, bounded, no_room, overfilled, without_figures
+from plimsoll_core.planner.disk_room import bounded, no_room, overfilled, without_figures
 from plimsoll_core.planner.draft import PlanDraft, conclude
-from plimsoll_core.planner.even_load import even_load
+from plimsoll_core.planner.even_load import even_load, has_step
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
     AddBrokers,
     ChangeTopics,
     EvenLoad,
     FullRebalance,
-    Goal,
     PreferredLeaders,
     RemoveBrokers,
     Request,
@@ -41,7 +39,7 @@ def plan(request: Request) -> Plan | Refusal:
     AddBrokers, FullRebalance and EvenLoad the plan leaves out the moves that do not fit; with
     another goal it is refused.
     """
-    rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
+    rooms = request.rooms
     found = by_counts(request)
     for _ in rooms:
         if isinstance(found, Refusal) or not (over := overfilled(found, rooms)):
@@ -71,12 +69,21 @@ def by_counts(request: Request) -> Plan | Refusal:
     surveyed = survey(request)
     if isinstance(surveyed, Refusal):
         return surveyed
-    rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
-    draft = _draft(surveyed, request.goal, rooms)
+    draft = _draft(surveyed, request)
     return draft if isinstance(draft, Refusal) else conclude(surveyed, draft)
 
 
-def _draft(surveyed: Survey, goal: Goal, rooms: Mapping[BrokerId, DiskRoom]) -> PlanDraft | Refusal:
+def load_is_uneven(request: Request) -> bool:
+    """Return True if the plan of a request with the goal EvenLoad would move something. Only the
+    first step of the plan is looked for."""
+    goal = request.goal
+    assert isinstance(goal, EvenLoad), goal
+    surveyed = survey(request)
+    return not isinstance(surveyed, Refusal) and has_step(surveyed, goal, request.rooms)
+
+
+def _draft(surveyed: Survey, request: Request) -> PlanDraft | Refusal:
+    goal = request.goal
     match goal:
         case AddBrokers():
             return add_remove_brokers.add(surveyed, goal)
@@ -87,7 +94,7 @@ def _draft(surveyed: Survey, goal: Goal, rooms: Mapping[BrokerId, DiskRoom]) -> 
         case PreferredLeaders():
             return add_remove_brokers.prefer(surveyed)
         case EvenLoad():
-            return even_load(surveyed, goal, rooms)
+            return even_load(surveyed, goal, request.rooms)
         case ChangeTopics():
             return topic_changes.change(surveyed, goal)
         case _:

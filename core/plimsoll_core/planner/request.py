@@ -147,3 +147,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PlanPartition, ...]
     goal: Goal
     rack_policy: RackPolicy = "Preferred"
+
+    @property
+    def rooms(self) -> dict[BrokerId, DiskRoom]:
+        """Return the room on the disk of each broker with figures."""
+        return {broker.id: broker.disk for broker in self.brokers if broker.disk is not None}

@@ -39,31 +39,27 @@ def other_name(context: Context, name: str) -> str:
 def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
     """Build the Rebalance that moves all replicas away from `brokers`. It needs no approval, since
     the user removed the brokers from the spec."""
-    return _rebalance(context, "drain", brokers, {"mode": "RemoveBrokers", "approval": "Automatic"})
+    spec = {"mode": "RemoveBrokers", "approval": "Automatic", "brokers": list(brokers)}
+    return _rebalance(context, "drain", rebalance_name(context.name, "drain", brokers), spec)
 
 
 def fill(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
     automatic = context.cluster.auto_rebalance == "Automatic"
     approval = "Automatic" if automatic else "Manual"
-    return _rebalance(context, "fill", brokers, {"mode": "AddBrokers", "approval": approval})
+    spec = {"mode": "AddBrokers", "approval": approval, "brokers": list(brokers)}
+    return _rebalance(context, "fill", rebalance_name(context.name, "fill", brokers), spec)
 
 
 def even(context: Context, wish: EvenLoadWish) -> Manifest:
     """Build the Rebalance that balances measured load. It keeps its name: there is one at a
     time."""
-    metadata = context.metadata(f"{context.name}-even", "rebalance")
-    metadata["labels"] |= {PURPOSE: "even"}
     percent = dict.fromkeys(("diskPercent", "bytesInPercent", "bytesOutPercent"), wish.allowed)
     approval = "Automatic" if wish.mode == "Automatic" else "Manual"
     spec = {"mode": "Load", "approval": approval, "goals": percent}
-    return REBALANCES.manifest(metadata, spec={"clusterRef": {"name": context.name}, **spec})
+    return _rebalance(context, "even", f"{context.name}-even", spec)
 
 
-def _rebalance(
-    context: Context, purpose: Purpose, brokers: Sequence[BrokerId], spec: Manifest
-) -> Manifest:
-    metadata = context.metadata(rebalance_name(context.name, purpose, brokers), "rebalance")
+def _rebalance(context: Context, purpose: Purpose, name: str, spec: Manifest) -> Manifest:
+    metadata = context.metadata(name, "rebalance")
     metadata["labels"] |= {PURPOSE: purpose}
-    return REBALANCES.manifest(
-        metadata, spec={"clusterRef": {"name": context.name}, "brokers": list(brokers), **spec}
-    )
+    return REBALANCES.manifest(metadata, spec={"clusterRef": {"name": context.name}, **spec})

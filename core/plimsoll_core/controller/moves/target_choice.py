@@ -19,10 +19,11 @@ docs/protocol.md §3.0, step 1; crds/plimsoll.dev_topics.yaml.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.cluster.move_owners import mover_of, running
@@ -64,6 +65,25 @@ counts only the affected topics, as a turn must be short."""
 DECLARED = "reassignment by its Topic object"
 Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
 """The changes that begin moves in this turn, and True if more are to follow in later turns."""
+
+
+class Measured(NamedTuple):
+    """What brokers reported, for plans: the size in bytes of one replica of each partition, its
+    bytes in and out per second, and the room on each broker's disk. What is unknown is left
+    out."""
+
+    sizes: Mapping[PartitionKey, int]
+    rates: Mapping[PartitionKey, tuple[float, float]]
+    disks: Mapping[BrokerId, DiskRoom]
+
+
+def measured(image: ClusterImage, soft: VolatileState, now_ms: int) -> Measured:
+    """Return a copy of what brokers have reported, which a thread may read."""
+    return Measured(
+        sizes=dict(soft.sizes),
+        rates={key: one.rates for key, one in soft.traffic.items() if one.rates is not None},
+        disks=disk_rooms(image, soft, now_ms),
+    )
 
 
 def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:

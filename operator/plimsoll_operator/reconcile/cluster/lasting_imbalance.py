@@ -1,9 +1,9 @@
 """Creates a Rebalance of mode Load once brokers have been loaded unevenly for long.
 
-The LogCluster asks for it (`movement.evenLoad`). Once a minute a plan is made in a thread, by the
-rules of the Rebalance, and thrown away. If it moves something, the load is uneven. If the load is
-uneven for the stated time, while no member comes or leaves and nothing moves, a Rebalance is
-created, which works like any other. The time begins anew in each controller term, and after each
+The LogCluster asks for it (`movement.evenLoad`). Once a minute a thread looks for
+the first step of a plan, by the rules of the Rebalance. If there is one, the load is uneven. If the
+load is uneven for the stated time, while no member comes or leaves and nothing moves, a Rebalance
+is created, which works like any other. The time begins anew in each controller term, and after each
 such Rebalance.
 """
 
@@ -13,8 +13,9 @@ import asyncio
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.record_versions import LOAD_SINCE
-from plimsoll_core.controller.moves.target_choice import disk_rooms
-from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
+from plimsoll_core.controller.moves.target_choice import measured
+from plimsoll_core.planner.plan import load_is_uneven
+from plimsoll_core.planner.rebalance import PlanRequest, question
 from plimsoll_core.planner.request import EvenLoad
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.manifests import rebalance
@@ -69,14 +70,14 @@ def _is_settled(term: Term) -> bool:
 
 
 async def _is_uneven(term: Term, goal: EvenLoad) -> bool:
-    image, soft, settings = term.image, term.controller.soft, term.controller.settings
+    image, controller = term.image, term.controller
+    reported = measured(image, controller.soft, controller.now_ms)
     wish = PlanRequest(
         mode="Load",
-        rack_policy=settings.rack_policy,
-        sizes=dict(soft.sizes),
-        rates={key: one.rates for key, one in soft.traffic.items() if one.rates is not None},
+        rack_policy=controller.settings.rack_policy,
+        sizes=reported.sizes,
+        rates=reported.rates,
         even_load=goal,
-        disks=disk_rooms(image, soft, term.controller.now_ms),
+        disks=reported.disks,
     )
-    planned = await asyncio.to_thread(make, image, wish)
-    return isinstance(planned, Planned) and not planned.plan.nothing_to_do
+    return await asyncio.to_thread(lambda: load_is_uneven(question(image, wish)))

@@ -10,15 +10,15 @@ operator. No plan begins without approval: the spec's `approval: Automatic`, or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
 
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceObject
+from plimsoll_core.cluster.model import ClusterImage, RebalanceObject
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.controller.moves.target_choice import disk_rooms
+from plimsoll_core.controller.moves.target_choice import Measured, measured
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.moves import (
@@ -29,7 +29,6 @@ from plimsoll_core.messages.moves import (
     RunRebalance,
 )
 from plimsoll_core.messages.requests import Answer, Refused, Request
-from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
 from plimsoll_core.planner.request import EvenLoad
@@ -112,16 +111,6 @@ class RebalancePass:
     sketch: Sketch | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What brokers reported: the size in bytes of one replica of each partition, its bytes in and
-    out per second, and the room on each broker's disk. What is unknown is left out."""
-
-    sizes: Mapping[PartitionKey, int]
-    rates: Mapping[PartitionKey, tuple[float, float]]
-    disks: Mapping[BrokerId, DiskRoom]
-
-
 class RebalancePlanning:
     """Plans and runs the Rebalances of one cluster. `sketches` holds the plans by the uids of their
     objects."""
@@ -172,10 +161,8 @@ class RebalancePlanning:
         if known is not None and not again and self._still(known, found, image, away):
             return known
         soft, settings = controller.soft(), controller.settings()
-        disks = disk_rooms(image, soft, controller.now_ms())
-        rates = {key: one.rates for key, one in soft.traffic.items() if one.rates is not None}
-        measured = Measured(sizes=dict(soft.sizes), rates=rates, disks=disks)
-        wish = wish_of(found, settings.rack_policy, away, measured)
+        reported = measured(image, soft, controller.now_ms())
+        wish = wish_of(found, settings.rack_policy, away, reported)
         planned = await asyncio.to_thread(make, image, wish)
         sketch = Sketch(
             planned=planned,
@@ -256,7 +243,7 @@ def wish_of(
     found: Rebalance,
     rack_policy: RackPolicy,
     away: AbstractSet[BrokerId],
-    measured: Measured,
+    reported: Measured,
 ) -> PlanRequest:
     """Return the planner's input for this Rebalance."""
     return PlanRequest(
@@ -265,10 +252,10 @@ def wish_of(
         limits=limits_of(found),
         rack_policy=rack_policy,
         away=away,
-        sizes=measured.sizes,
-        rates=measured.rates,
+        sizes=reported.sizes,
+        rates=reported.rates,
         even_load=_goals(found),
-        disks=measured.disks,
+        disks=reported.disks,
     )
 
 
