@@ -124,10 +124,7 @@ class MetadataCopy:
             nonce=None,
             controller_epoch=ControllerEpoch(0),
         )
-        for name in sorted(disk.list(self._directory), reverse=True):
-            if not (name.startswith("snapshot-") and name.endswith(".json")):
-                continue
-            stored = disk.read(self._directory / name) or b""
+        for name, stored in self._snapshots():
             found = _decode_snapshot(name, stored, cluster_id)
             if found is not None:
                 replica = found
@@ -161,17 +158,15 @@ class MetadataCopy:
     def _stored_content(self, replica: StoredMetadata) -> CopyContent | None:
         """Return the stored snapshot and batches, or None if they do not end where `replica`
         does."""
-        disk, header = self._disk, None
-        encoded = encode_image(ClusterImage(cluster_id=replica.image.cluster_id))
-        for name in sorted(disk.list(self._directory), reverse=True):
-            if name.startswith("snapshot-") and name.endswith(".json"):
-                first_line, _, encoded = (disk.read(self._directory / name) or b"").partition(b"\n")
-                header = _header.decode(first_line)
-                break
+        name, newest = next(self._snapshots(), ("", b""))
+        first_line, _, encoded = newest.partition(b"\n")
+        header = _header.decode(first_line) if name else None
+        if header is None:
+            encoded = encode_image(ClusterImage(cluster_id=replica.image.cluster_id))
         end = MetadataOffset(0) if header is None else header.end_offset
         nonce = None if header is None else header.nonce
         batches = []
-        for batch, _ in _decode_tail(disk.read(self._tail_path(end)) or b""):
+        for batch, _ in _decode_tail(self._disk.read(self._tail_path(end)) or b""):
             if batch.base_offset != end or end >= replica.image.next_offset:
                 break
             batches.append(batch)
@@ -242,6 +237,13 @@ class MetadataCopy:
                 tail.fsync()
             finally:
                 tail.close()
+
+    def _snapshots(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the content of each stored snapshot, the newest first. Raises
+        StorageError."""
+        for name in sorted(self._disk.list(self._directory), reverse=True):
+            if name.startswith("snapshot-") and name.endswith(".json"):
+                yield name, self._disk.read(self._directory / name) or b""
 
     def _tail_path(self, start: MetadataOffset) -> Path:
         return self._directory / f"tail-{start:020d}.jsonl"

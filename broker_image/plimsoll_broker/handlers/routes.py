@@ -144,12 +144,17 @@ def routes(
     return data | admin_handlers(view) | group_handlers(view, coordinators)
 
 
-def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
-    """Return the handlers of the APIs that followers use, for the replication port."""
+def replication_routes(
+    manager: ReplicaManager, *, may_be_slowed: bool = True
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of the APIs that followers use, for the replication port.
+    `may_be_slowed`: True if a drill may slow this broker's links."""
     handlers: dict[ApiKey, Handler] = {
         ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),
     }
+    if not may_be_slowed:
+        return handlers
     return {key: _slowed(handler, manager) for key, handler in handlers.items()}
 
 

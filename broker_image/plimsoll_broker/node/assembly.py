@@ -195,7 +195,8 @@ def assemble(
     clients = Dispatch(
         bounded(guarded(handlers, authority, aside), lambda: ToBeTold(watch.image, len(manager)))
     )
-    replication = BrokerListener(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
+    followers = replication_routes(manager, may_be_slowed=config.allow_drills)
+    replication = BrokerListener(Dispatch(followers), REPLICATION_LIMITS)
     replication.inside = client.inside
     return Serving(
         config=config,
