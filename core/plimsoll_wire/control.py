@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -24,6 +24,8 @@ from plimsoll_core.messages.drills import DrillOrder
 from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
+
+T = TypeVar("T")
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
@@ -174,28 +176,26 @@ def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
     return correlation_id
 
 
+def _decode_reply(decoder: msgspec.msgpack.Decoder[T], frame: bytes | bytearray | memoryview) -> T:
+    try:
+        return decoder.decode(memoryview(frame)[_CORRELATION.size :])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedControlMessage(str(error)) from error
+
+
 def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
     """Decode the frame of a reply to `Command`, without its length prefix. Raises
     MalformedControlMessage."""
-    try:
-        return _command_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedControlMessage(str(error)) from error
+    return _decode_reply(_command_reply_decoder, frame)
 
 
 def decode_metadata_reply(frame: bytes | bytearray | memoryview) -> MetadataReply:
     """Decode the frame of a reply to `FetchMetadata`, without its length prefix. Raises
     MalformedControlMessage."""
-    try:
-        return _metadata_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedControlMessage(str(error)) from error
+    return _decode_reply(_metadata_reply_decoder, frame)
 
 
 def decode_copy_wanted(frame: bytes | bytearray | memoryview) -> CopyWanted:
     """Decode the frame of a reply to `OfferMetadataCopy`, without its length prefix. Raises
     MalformedControlMessage."""
-    try:
-        return _wanted_decoder.decode(memoryview(frame)[_CORRELATION.size :])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedControlMessage(str(error)) from error
+    return _decode_reply(_wanted_decoder, frame)

@@ -142,7 +142,7 @@ class Driving:
         """Run one producer as parts on executors, each where the last one ended."""
         rate = self._rate / self._drive.lanes
         number, first, chunk = plan.producer, 0, 0
-        last = plan.producer + 2 * ATTEMPTS - ATTEMPTS
+        last = plan.producer + ATTEMPTS  # a part may use ATTEMPTS numbers
         due_s = time.monotonic()
         while not self._stop.is_set() and time.time() < plan.stop_at_s:
             now_s = time.monotonic()
@@ -154,10 +154,8 @@ class Driving:
             )  # fmt: skip
             due_s += records / rate
             for _, content in sent.chunks:
-                path = plan.ledger / chunk_name(number + sent.attempt, chunk)
-                partial = path.with_name(f"_{path.name}")
-                partial.write_bytes(content)
-                partial.replace(path)
+                name = chunk_name(number + sent.attempt, chunk)
+                ledger.put_chunk(plan.ledger / name, content)
                 chunk += 1
             first += records
             if sent.attempt or sent.stopped or sent.counts["unknown"]:

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from plimsoll_spark import ledger
 from plimsoll_spark.budget import Interval
 from plimsoll_spark.drive import Drive, plan, write_ledger
 from plimsoll_spark.lanes import on_an_executor, run_in_lanes
@@ -105,9 +106,7 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
             )
             return
         for name, content in sent.chunks:
-            partial = drive.ledger / f"_{name}"
-            partial.write_bytes(content)
-            partial.replace(drive.ledger / name)
+            ledger.put_chunk(drive.ledger / name, content)
         totals.add(sent)
 
     run_in_lanes(parts(drive), send, drive.producers)

@@ -139,6 +139,14 @@ def write_chunk(path: Path, rows: pa.RecordBatch) -> None:
     partial.replace(path)
 
 
+def put_chunk(path: Path, content: bytes) -> None:
+    """Store a file that `write_chunk` wrote elsewhere. It gets its name only when it is
+    complete."""
+    partial = path.with_name(f"_{path.name}")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
 def _runs(values: Ints) -> Iterable[tuple[int, int]]:
     """Yield (start, end) of each longest range of equal, adjacent values."""
     if len(values):
