@@ -24,7 +24,7 @@ DELAY_S = 0.5
 
 class DrillFaults:
     """The faults of drills in this broker, one at a time. `number`: that of the newest order taken,
-    0 if there is none. `allowed`: False: orders are ignored."""
+    0 if there is none. `allowed`: False if orders are ignored."""
 
     def __init__(
         self, broker_id: BrokerId, inside: InsidePeers, disk: Disk, *, allowed: bool
@@ -34,7 +34,7 @@ class DrillFaults:
         self._inside = inside
         self._disk = disk
         self._allowed = allowed
-        # The order that was taken and whose fault has not begun; None if there is none.
+        # The order taken last, until its fault begins; None from then on.
         self._taken: DrillOrder | None = None
         self._end: asyncio.TimerHandle | None = None
         # The name of the fault that began last, for log lines.

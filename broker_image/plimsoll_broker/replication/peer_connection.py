@@ -48,7 +48,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._silence_s = 0.0  # how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
         self.link: Link | None = None
-        # By whom a drill delays replies; None: nobody.
+        # States by how much a drill delays replies; None for a connection that none delays.
         self.peers: InsidePeers | None = None
 
     @classmethod

@@ -153,11 +153,11 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):
-    """A broker's report on the progress of moves, for status only; no decision uses it. Sent at
-    intervals by leaders of moving partitions and by brokers with replicas being added.
+    """A broker's report on the progress of moves. Sent at intervals by leaders of moving partitions
+    and by brokers with replicas being added. No safety rule depends on it.
 
-    `sizes`: also of a few other partitions that the broker leads, in rotation, so that plans can
-    state bytes.
+    `sizes`: size and traffic of a few other partitions that the broker leads, in rotation, from
+    which plans are made.
     """
 
     broker_id: BrokerId

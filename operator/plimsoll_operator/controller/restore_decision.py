@@ -192,8 +192,8 @@ class Unsure(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Restore this history. `image`, `nonce`: at its end; `records`: how many of the log's own
-    records it has beyond the copy; `from_brokers`: those that hold its end; `confirmed`: True if a
+    """Restore this history. `image`, `nonce`, `controller_epoch`: those at its end; `from_brokers`:
+    the brokers that hold the end of the copy; `choice`: the history's name; `confirmed`: True if a
     person confirmed it although it is uncertain."""
 
     image: ClusterImage

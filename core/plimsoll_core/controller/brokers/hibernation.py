@@ -47,8 +47,8 @@ def resign(turn: DecisionContext) -> bool:
 
 
 def elect(turn: DecisionContext) -> bool:
-    """Elect leaders for at most one slice of the leaderless partitions of which a complete replica
-    is active. Return True if none is left."""
+    """Elect leaders for leaderless partitions with an active complete replica, at most one slice.
+    Return True if no such partition is left."""
     waiting = [p for p in turn.image.partitions.values() if p.leader is None]
     able = [p for p in waiting if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     return _change(turn, able, PartitionUpdate(), AWAKE)

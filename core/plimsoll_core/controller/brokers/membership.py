@@ -32,8 +32,8 @@ from plimsoll_core.phrasing import brokers_text, counted, sentence_start
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """The number of members wanted with ids from `first` on, below `stop`; None: without a
-    bound."""
+    """The wanted number of members (`count`) with ids from `first` to below `stop`. `stop` is None
+    if ids have no upper bound."""
 
     first: int
     stop: int | None

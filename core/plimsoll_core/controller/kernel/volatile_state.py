@@ -67,9 +67,9 @@ its share of this time."""
 
 
 class PartitionTraffic(NamedTuple):
-    """The traffic of a partition with clients, from its leader's reports. `leader`: the broker, and
-    its broker epoch, whose counters `bytes_in` and `bytes_out` were at `at_ms`. `rates`: bytes in
-    and bytes out per second, None before the second report of a leader."""
+    """The traffic of a partition with clients, from its leader's reports. `leader`: the id and the
+    broker epoch of the broker that reported last. `bytes_in`, `bytes_out`: its counters, at `at_ms`
+    (monotonic). `rates`: bytes in and bytes out per second, None before the second report."""
 
     at_ms: int
     leader: tuple[BrokerId, BrokerEpoch]
