@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -37,11 +37,27 @@ def spark_jars() -> Path:
     return jars
 
 
+def close_with_files(patch: pytest.MonkeyPatch) -> None:
+    """Let the sockets over which PySpark collects results close with the files that read them;
+    PySpark closes neither, and its files close themselves when nothing refers to them."""
+    from pyspark import util
+
+    connect = util.local_connect_and_auth
+
+    def connected(*words: Any) -> Any:
+        file, sock = connect(*words)
+        sock.close()  # stays open as long as `file`
+        return file, sock
+
+    patch.setattr(util, "local_connect_and_auth", connected)
+
+
 @pytest.fixture(scope="session")
 def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from plimsoll_spark import session
 
     patch = pytest.MonkeyPatch()
+    close_with_files(patch)
     patch.setitem(os.environ, session.JARS_VARIABLE, str(spark_jars))
     started = session.build(name="tests", cores=2, work=tmp_path_factory.mktemp("spark"))
     yield started

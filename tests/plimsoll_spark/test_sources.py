@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of `collect`, in PySpark
 def test_sources_show_batches_and_findings(tmp_path: Path, spark: "SparkSession") -> None:
     sources.register(spark)
     with LocalCluster(tmp_path / "data") as cluster:
