@@ -24,7 +24,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from plimsoll_spark import cgroup, evidence, executor_start, ledger, report, session
+from plimsoll_spark import cgroup, evidence, executor_start, facts, ledger, report, session
 from plimsoll_spark.arrays import Bools
 from plimsoll_spark.continuous_drive import Driving, EndlessDrive, first_number, lanes_for
 from plimsoll_spark.copies import Copies, rewritten_in
@@ -34,10 +34,11 @@ from plimsoll_spark.job_watch import as_json, publish_progress
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.pacing import seconds
 from plimsoll_spark.partition_reader import OutOfTime
-from plimsoll_spark.publish import Publisher
+from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
+from plimsoll_spark.report_windows import Windows
 from plimsoll_spark.rolling_judge import SETTLE_MS, News, PackedJudge, Reading, RollingJudge, Step
-from plimsoll_spark.rolling_window import WindowSoFar, showing, with_window
+from plimsoll_spark.rolling_window import WindowSoFar, as_row, showing, with_window
 from plimsoll_spark.run import (
     FINAL_WITHIN_S,
     TOPIC_WITHIN_S,
@@ -48,7 +49,17 @@ from plimsoll_spark.run import (
 from plimsoll_spark.run_reader import RunReader
 from plimsoll_spark.settings import Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.values import Counts, Kept, Outcome, Progress, Rolling, Timing
+from plimsoll_spark.values import (
+    Counts,
+    EndedWindow,
+    Facts,
+    Kept,
+    Outcome,
+    Progress,
+    Rolling,
+    Timing,
+    Window,
+)
 
 STEPS_A_WINDOW = 6
 STEP_MIN_S, STEP_MAX_S = 2, 10
@@ -62,6 +73,11 @@ LEDGER_FILES_KEPT = 200
 """The newest judged files of the ledger that stay, and all those of violated windows up to
 `VIOLATION_FILES_KEPT`."""
 VIOLATION_FILES_KEPT = 2_000
+WINDOWS_KEPT = 240
+"""The newest ended windows that the report shows."""
+DRIVERS_KEPT = 100
+REPORT_EVERY_S = 60.0
+REPORT_WITHIN_S = 5.0
 LOST_STATE = "the driver before this one kept no state; spec.evidence keeps it"
 STATE = "judge.state"
 
@@ -72,7 +88,8 @@ class State(msgspec.Struct, kw_only=True):
     """The content of `judge.state`. `checkpoint`: number of Spark's checkpoint; `batch`: the last
     micro-batch of it that is judged, -1 for none; `taken`: the newest judged file of each producer
     in the ledger; `proof`: files of violated windows; `acks_from_ms`: acknowledgements before
-    it are not judged, since they are of a topic that was deleted."""
+    it are not judged, since they are of a topic that was deleted; `ended`: the newest windows that
+    ended, the oldest first; `drivers`: when the newest drivers began, RFC 3339."""
 
     judge: PackedJudge
     window: WindowSoFar
@@ -85,6 +102,8 @@ class State(msgspec.Struct, kw_only=True):
     taken: dict[str, str] = msgspec.field(default_factory=dict)
     judged_files: list[str] = msgspec.field(default_factory=list)
     proof: list[str] = msgspec.field(default_factory=list)
+    ended: list[EndedWindow] = msgspec.field(default_factory=list)
+    drivers: list[str] = msgspec.field(default_factory=list)
 
 
 class ContinuousRun:
@@ -102,6 +121,7 @@ class ContinuousRun:
         self._kept: KeptRun | None = None
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
+        self._report_due_s = 0.0
 
     def execute(self) -> Outcome:
         """Run until the deadline, publish the outcome and return it; without a deadline, return
@@ -182,6 +202,7 @@ class ContinuousRun:
                 state.totals = msgspec.structs.asdict(lost.counts)
                 state.window.unjudged[LOST_STATE] = 1
         state.rolling = msgspec.structs.replace(state.rolling, drivers=state.rolling.drivers + 1)
+        state.drivers = [*state.drivers, rfc3339(time.time())][-DRIVERS_KEPT:]
         numbers = first_number(kept.attempt)
         self._judge.retire(range(numbers, numbers + 64))
         self._store()
@@ -248,6 +269,7 @@ class ContinuousRun:
                 state.batch = batch
                 self._store()
                 self._publish()
+                self._publish_report()
                 self._delete_files()
 
         step_s = min(STEP_MAX_S, max(STEP_MIN_S, self._window_ms // 1000 // STEPS_A_WINDOW))
@@ -283,6 +305,7 @@ class ContinuousRun:
         state.window.add(step, (acks.settled_ms - acks.send_ms)[acks.acked])
         for name, count in step.counts.items():
             state.totals[name] = state.totals.get(name, 0) + count
+        state.rolling = msgspec.structs.replace(state.rolling, behind=self._judge.behind(logs))
         state.judged_files += names
         self._close_window(violated=bool(step.examples or step.unreadable))
 
@@ -358,6 +381,7 @@ class ContinuousRun:
                 state.rolling = showing(state.rolling, window)
             return
         state.rolling = with_window(state.rolling, window)
+        state.ended = [*state.ended, as_row(window)][-WINDOWS_KEPT:]
         state.window = WindowSoFar(started_ms=now_ms)
         log.info("window until %s: %s: %s", window.end, window.verdict, window.message)
 
@@ -402,6 +426,46 @@ class ContinuousRun:
     def _publish(self) -> None:
         publish_progress(self._publisher, self._progress("Running"))
 
+    def _publish_report(self) -> None:
+        """Publish the report so far, at most once in `REPORT_EVERY_S`. A failure is only logged:
+        the next report replaces this one."""
+        shown = self._now.rolling.last_violation or self._now.rolling.window
+        if shown is None or time.monotonic() < self._report_due_s:
+            return
+        self._report_due_s = time.monotonic() + REPORT_EVERY_S
+        try:
+            page = self._report(self._outcome(shown.verdict, shown.reason, self._told(), shown))
+            self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)
+        except PublishFailed as failed:
+            log.warning("the report could not be published; it is tried again: %s", failed)
+
+    def _report(self, outcome: Outcome) -> str:
+        state = self._state
+        if state is None:
+            return report.render(self._settings, outcome, None)
+        found = Windows(
+            ended=tuple(state.ended),
+            drivers=tuple(state.drivers),
+            earlier=state.rolling.drivers - len(state.drivers),
+            faults=outcome.facts.faults if outcome.facts is not None else (),
+        )
+        return report.render(self._settings, outcome, None, found)
+
+    def _facts(self) -> Facts:
+        rate = self._timing().records_per_second
+        size = self._settings.produce.record_bytes
+        return Facts(
+            checks=self._settings.checks,
+            versions=facts.versions(),
+            bootstrap=self._settings.bootstrap,
+            topic_id=self._topic_id,
+            megabytes_per_second=None if rate is None else round(rate * size / 1e6, 3),
+            partitions=(),
+            partitions_left_out=0,
+            faults=facts.marks(self._publisher.get(facts.DRILL)),
+            before=None,
+        )
+
     def _progress(self, phase: str) -> Progress:
         state = self._now
         return Progress(
@@ -413,10 +477,11 @@ class ContinuousRun:
         return Counts(**{name: totals.get(name, 0) for name in Counts.__struct_fields__})
 
     def _timing(self) -> Timing:
-        window = self._now.rolling.window
+        window, recent = self._now.rolling.window, self._now.rolling.recent
         return Timing(
             start_time=self._now.rolling.since,
             ack_milliseconds=None if window is None else window.milliseconds,
+            records_per_second=recent[0].records_per_second if recent else None,
         )
 
     def _end(self) -> Outcome:
@@ -426,40 +491,55 @@ class ContinuousRun:
         if state.window.totals.sent:
             self._close_window(violated=False)
         rolling = state.rolling
-        told = f"{rolling.passed} windows passed, {rolling.violated} were violated and"
-        message = f"{told} {rolling.inconclusive} were inconclusive"
         worst = rolling.last_violation or rolling.window
         verdict, reason = "Inconclusive", "NothingAcked" if worst is None else worst.reason
         if rolling.last_violation is not None:
             verdict = "Violated"
-            message += f"; the last violation: {rolling.last_violation.message}"
         elif rolling.passed and not rolling.inconclusive:
             verdict, reason = "Passed", "AllChecksPassed"
-        return self.publish_outcome(verdict, reason, message, "Completed")
+        return self.publish_outcome(verdict, reason, self._told(), "Completed")
+
+    def _told(self) -> str:
+        """Return, in a sentence, how many windows had which verdict, and the last violation."""
+        rolling = self._now.rolling
+        told = f"of the windows, {rolling.passed} passed, {rolling.violated} violated a check and"
+        told += f" {rolling.inconclusive} are inconclusive"
+        if rolling.last_violation is None:
+            return told
+        return f"{told}; the last violation: {rolling.last_violation.message}"
 
     def publish_outcome(self, verdict: str, reason: str, message: str, phase: str) -> Outcome:
         """Publish the end of the run, and return it. Raises `PublishFailed`."""
         stays = self._evidence.stays(verdict)
         state = self._state
-        violation = None if state is None else state.rolling.last_violation
-        timing = Timing(start_time=rfc3339(time.time())) if state is None else self._timing()
-        outcome = Outcome(
-            verdict=verdict,
-            reason=reason,
-            message=message,
-            counts=Counts() if state is None else self._totals(),
-            timing=msgspec.structs.replace(timing, completion_time=rfc3339(time.time())),
-            examples=() if violation is None else violation.examples,
+        outcome = self._outcome(
+            verdict, reason, message, None if state is None else state.rolling.last_violation
+        )
+        outcome = msgspec.structs.replace(
+            outcome,
+            timing=msgspec.structs.replace(outcome.timing, completion_time=rfc3339(time.time())),
             evidence=Kept(run=self._evidence.name, place=self._evidence.place if stays else None),
         )
-        texts = {"verdict.json": as_json(outcome)}
-        texts["report.html"] = report.render(self._settings, outcome, None)
+        texts = {"verdict.json": as_json(outcome), "report.html": self._report(outcome)}
         if state is not None:
             texts["progress.json"] = as_json(self._progress(phase))
         self._publisher.put(texts, within_s=FINAL_WITHIN_S)
         if not stays:
             self._evidence.discard()
         return outcome
+
+    def _outcome(self, verdict: str, reason: str, message: str, window: Window | None) -> Outcome:
+        """Return the outcome as it is now. `window`: the one with the examples to show."""
+        known = self._state is not None
+        return Outcome(
+            verdict=verdict,
+            reason=reason,
+            message=message,
+            counts=self._totals() if known else Counts(),
+            timing=self._timing() if known else Timing(start_time=rfc3339(time.time())),
+            examples=() if window is None else window.examples,
+            facts=self._facts() if known else None,
+        )
 
 
 def _now_ms() -> int:

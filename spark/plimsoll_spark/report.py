@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from plimsoll_spark import report_facts, svg
+from plimsoll_spark import report_facts, report_windows, svg
+from plimsoll_spark.report_windows import Windows
 from plimsoll_spark.settings import Settings
 from plimsoll_spark.svg import Band, Bar, Line, Mark, Plot
 from plimsoll_spark.values import Counts, Findings, Outcome, Stall
@@ -66,9 +67,13 @@ svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-
 .line.main { stroke: var(--main); } .line.second { stroke: var(--second); }
 .area { fill: var(--main); opacity: .18; } .bar { fill: var(--main); }
 .mark line { stroke: var(--bad); } .mark path { fill: var(--bad); }
+.mark.driver line { stroke: var(--ink); } .mark.driver path { fill: var(--ink); }
+.span.Passed { fill: var(--good); } .span.Violated { fill: var(--bad); }
+.span.Inconclusive { fill: var(--doubt); } .span { opacity: .8; }
 .band { fill: var(--second); } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
 .key::before { content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; background: var(--main); } .key.second::before { background: var(--second); }
+.key.fault::before { background: var(--bad); } .key.driver::before { background: var(--ink); }
 table { border-collapse: collapse; } td, th { padding: .25rem 1.6rem .25rem 0; text-align: left; }
 tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
@@ -76,21 +81,16 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> str:
+def render(
+    settings: Settings,
+    outcome: Outcome,
+    findings: Findings | None,
+    windows: Windows | None = None,
+) -> str:
     """Return the report as HTML. `findings`: None if the run ended before its checks; the plots are
-    then left out."""
-    produce = settings.produce
-    rate = produce.records_per_second
-    speed = f"{rate:,} a second" if rate else "as fast as possible"
-    if produce.load is not None:
-        steps = [f"{one.for_} at {one.records_per_second:,}" for one in produce.load.profile]
-        speed = f"{', '.join(steps)} a second" if steps else "a search for the highest rate"
-    about = (
-        f"topic {settings.topic} · {produce.total:,} records of {produce.record_bytes:,} bytes"
-        f" · {speed} · {produce.keys:,} keys"
-        f" · acks {produce.acks} · {'idempotent' if produce.is_idempotent else 'not idempotent'}"
-    )
-    times = f"{outcome.timing.start_time} to {outcome.timing.completion_time}"
+    then left out; `windows`: those of a continuous run."""
+    about = _about(settings)
+    times = f"{outcome.timing.start_time} to {outcome.timing.completion_time or 'now'}"
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -103,6 +103,7 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
         _evidence(outcome),
         _counts(outcome.counts),
         report_facts.budget(outcome),
+        report_windows.windows(windows) if windows is not None else "",
     ]
     if findings is not None and findings.pace:
         marks = report_facts.fault_marks(outcome.facts, findings.pace[0].start_ms)
@@ -113,6 +114,23 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
     page = "\n".join(parts)
     assert len(page.encode()) < MAX_BYTES, "bins, bars and examples are bounded"
     return page
+
+
+def _about(settings: Settings) -> str:
+    """Return the request in one line."""
+    produce, rate = settings.produce, settings.produce.records_per_second
+    speed = f"{rate:,} a second" if rate else "as fast as possible"
+    if produce.load is not None:
+        steps = [f"{one.for_} at {one.records_per_second:,}" for one in produce.load.profile]
+        speed = f"{', '.join(steps)} a second" if steps else "a search for the highest rate"
+    number = f"{produce.total:,} records"
+    if settings.mode == "Continuous":
+        number = f"continuous, a verdict every {settings.window} · records"
+    return (
+        f"topic {settings.topic} · {number} of {produce.record_bytes:,} bytes"
+        f" · {speed} · {produce.keys:,} keys"
+        f" · acks {produce.acks} · {'idempotent' if produce.is_idempotent else 'not idempotent'}"
+    )
 
 
 def _counts(counts: Counts) -> str:

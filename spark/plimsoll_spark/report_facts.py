@@ -67,7 +67,7 @@ def budget(outcome: Outcome) -> str:
         )
         for one in facts.budget
     ]
-    return _table("Budget", ("limit", "allowed", "measured", "result"), rows)
+    return section("Budget", ("limit", "allowed", "measured", "result"), rows)
 
 
 def _capacity(facts: Facts) -> str:
@@ -86,7 +86,7 @@ def _capacity(facts: Facts) -> str:
         f"Highest rate with a p99 of at most {found.limit_milliseconds:g} ms: "
         f"{found.records_per_second:,} records a second (bound: {found.bound})"
     )
-    return _table(title, ("records a second", "p99 (ms)", "result"), rows)
+    return section(title, ("records a second", "p99 (ms)", "result"), rows)
 
 
 def _faults(facts: Facts, start_ms: float | None) -> str:
@@ -101,7 +101,7 @@ def _faults(facts: Facts, start_ms: float | None) -> str:
         )
         for one in facts.faults
     ]
-    return _table("Faults of the drill", ("after", "at", "until", "fault", "result", "what"), rows)
+    return section("Faults of the drill", ("after", "at", "until", "fault", "result", "what"), rows)
 
 
 def _clock(at_ms: float) -> str:
@@ -125,7 +125,7 @@ def _before(outcome: Outcome, facts: Facts) -> str:
     )
     rows = [("verdict", before.verdict, outcome.verdict, "")]
     rows += [(name, _number(old), _number(new), _change(old, new)) for name, old, new in figures]
-    return _table(f"Compared with {before.name}", ("", "then", "now", "change"), rows)
+    return section(f"Compared with {before.name}", ("", "then", "now", "change"), rows)
 
 
 def _partitions(facts: Facts) -> str:
@@ -135,7 +135,7 @@ def _partitions(facts: Facts) -> str:
     ]
     left = facts.partitions_left_out
     title = "Partitions" + (f" ({left:,} with shorter stalls are left out)" if left else "")
-    return _table(title, ("partition", "acked", "p99 (ms)", "longest stall (ms)"), rows)
+    return section(title, ("partition", "acked", "p99 (ms)", "longest stall (ms)"), rows)
 
 
 def _number(value: float | None) -> str:
@@ -146,7 +146,7 @@ def _change(old: float | None, new: float | None) -> str:
     return "" if not old or new is None else f"{100 * (new / old - 1):+.1f} %"
 
 
-def _table(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def section(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a section with a table, "" without rows."""
     if not rows:
         return ""

@@ -50,11 +50,13 @@ WRONG_KEY = -2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What was read of one partition. `span`: the offsets that were read, to their end; `bad`: the
-    offsets in it that hold no valid batch."""
+    offsets in it that hold no valid batch, and `leader`: the broker that served them, None if
+    unknown."""
 
     span: Span
     log: LogRows
     bad: tuple[Gap, ...] = ()
+    leader: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,14 @@ class RollingJudge:
         """Return the number of acknowledgements that are not settled yet."""
         return len(self._pending["offset"])
 
+    def behind(self, logs: Ranges) -> int:
+        """Return the number of offsets in these logs that were not read yet."""
+        return sum(
+            max(0, logs[number].log_end_offset - max(part.position, logs[number].log_start_offset))
+            for number, part in self._partitions.items()
+            if number in logs
+        )
+
     def remembered_from(self, partition: int) -> int:
         """Return the offset from which on the partition's records are remembered."""
         return self._partitions[partition].known_from
@@ -264,7 +274,13 @@ class RollingJudge:
             self._remove(step, span.partition, gone, compacted=news.compacted)
         for bad in reading.bad:
             if bad.end > end:
-                step.unreadable.append(self._example("unreadable", span.partition, bad.first))
+                found = self._example("unreadable", span.partition, bad.first)
+                brokers = () if reading.leader is None else (reading.leader,)
+                step.unreadable.append(
+                    msgspec.structs.replace(
+                        found, last_offset=bad.end - 1, brokers=brokers, leader=reading.leader
+                    )
+                )
                 part.bad = (*part.bad, bad)[-BAD_MAX:]
         fresh = ~same & (rows.offset >= max(span.first, start))
         self._take(step, span.partition, rows, fresh, who)

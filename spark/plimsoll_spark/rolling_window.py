@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace as replaced
+from datetime import datetime
 
 import msgspec
-import numpy as np
 
 from plimsoll_spark.arrays import Floats
 from plimsoll_spark.rolling_judge import EXAMPLES_OF_A_KIND, Step
 from plimsoll_spark.settings import Settings
-from plimsoll_spark.values import Counts, Example, Latency, Rolling, Window
+from plimsoll_spark.timeline import LatencyCounts
+from plimsoll_spark.values import Counts, EndedWindow, Example, Rolling, Window
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
-LATENCIES_MAX = 100_000
+RECENT_WINDOWS = 10
+"""The most ended windows that the state of a run shows."""
 LOSSES = ("lost", "mismatched", "unreadable")
 
 
@@ -31,11 +33,11 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
     unjudged: dict[str, int] = msgspec.field(default_factory=dict)
     examples: list[Example] = msgspec.field(default_factory=list)
     unreadable: list[Example] = msgspec.field(default_factory=list)
-    latencies: list[float] = msgspec.field(default_factory=list)
+    latencies: LatencyCounts = msgspec.field(default_factory=LatencyCounts)
     recreated: bool = False
 
     def add(self, step: Step, latency_ms: Floats) -> None:
-        """Add a step. `latency_ms`: of its acknowledgements; of many, a sample is kept."""
+        """Add a step. `latency_ms`: of its acknowledgements."""
         for total, more in ((self.counts, step.counts), (self.unjudged, step.unjudged)):
             for name, count in more.items():
                 total[name] = total.get(name, 0) + count
@@ -45,8 +47,7 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
                 known[one.kind] += 1
                 self.examples.append(one)
         self.unreadable = [*self.unreadable, *step.unreadable][:EXAMPLES_OF_A_KIND]
-        room = LATENCIES_MAX - len(self.latencies)
-        self.latencies += latency_ms[:room].tolist()
+        self.latencies.add(latency_ms)
 
     @property
     def totals(self) -> Counts:
@@ -75,7 +76,7 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
             reason=found.reason.value,
             message=found.message,
             counts=self.totals,
-            milliseconds=_latency(self.latencies),
+            milliseconds=self.latencies.latency(),
             examples=tuple(self.unreadable) or tuple(self.examples),
         )
 
@@ -86,20 +87,30 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
         return f": {', '.join(places[:EXAMPLES_OF_A_KIND])}"
 
 
-def _latency(milliseconds: list[float]) -> Latency | None:
-    if not milliseconds:
-        return None
-    p50, p90, p99, p999, worst = (
-        np.percentile(milliseconds, [50, 90, 99, 99.9, 100]).round(3).tolist()
-    )
-    return Latency(p50=p50, p90=p90, p99=p99, p999=p999, worst=worst)
-
-
 def with_window(rolling: Rolling, window: Window) -> Rolling:
     """Return the state of the run after a window has ended."""
     name = window.verdict.lower()
-    rolling = msgspec.structs.replace(rolling, **{name: getattr(rolling, name) + 1})
+    rolling = msgspec.structs.replace(
+        rolling,
+        **{name: getattr(rolling, name) + 1},
+        recent=(as_row(window), *rolling.recent)[:RECENT_WINDOWS],
+    )
     return showing(rolling, window)
+
+
+def as_row(window: Window) -> EndedWindow:
+    """Return an ended window as a row of a list."""
+    start, end = (datetime.fromisoformat(one) for one in (window.start, window.end))
+    latency = window.milliseconds
+    return EndedWindow(
+        start=window.start,
+        end=window.end,
+        verdict=window.verdict,
+        reason=window.reason,
+        acked=window.counts.acked,
+        records_per_second=round(window.counts.acked / max(1.0, (end - start).total_seconds()), 1),
+        p99_milliseconds=None if latency is None else latency.p99,
+    )
 
 
 def showing(rolling: Rolling, window: Window) -> Rolling:

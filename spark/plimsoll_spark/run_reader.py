@@ -70,6 +70,7 @@ class RunReader:
     def _read(self, reader: Reader, span: Span, until_s: float) -> Reading:
         parts: list[LogRows] = []
         bad: list[Gap] = []
+        leader: int | None = None
         at = span.first
         while at < span.end:
             rest = Span(partition=span.partition, first=at, end=span.end)
@@ -78,22 +79,22 @@ class RunReader:
             at = some.end
             if some.unreadable is None:
                 break
-            gap = self._unreadable(Span(partition=span.partition, first=at, end=span.end))
+            gap, leader = self._unreadable(Span(partition=span.partition, first=at, end=span.end))
             bad.append(gap)
             at = gap.end
         read = Span(partition=span.partition, first=span.first, end=max(span.first, at))
-        return Reading(span=read, log=_joined(parts), bad=tuple(bad))
+        return Reading(span=read, log=_joined(parts), bad=tuple(bad), leader=leader)
 
-    def _unreadable(self, span: Span) -> Gap:
-        """Return the offsets from the start of `span` on that hold no valid batch; all of it if
-        that cannot be told."""
+    def _unreadable(self, span: Span) -> tuple[Gap, int | None]:
+        """Return the offsets from the start of `span` on that hold no valid batch, all of it if
+        that cannot be told, and the broker that leads the partition, None if unknown."""
         client = TopicClient(self.bootstrap, self.topic, self.login)
         try:
             leader = client.leader_of(span.partition)
         finally:
             client.close()
         if leader is None:
-            return Gap(first=span.first, end=span.end)
+            return Gap(first=span.first, end=span.end), None
         connections = Connections(self.login)
         try:
             held = ReplicaReader(
@@ -106,7 +107,7 @@ class RunReader:
         finally:
             connections.close()
         ends = [one.end for one in held.bad if one.first <= span.first < one.end]
-        return Gap(first=span.first, end=min(ends, default=span.end))
+        return Gap(first=span.first, end=min(ends, default=span.end)), leader[0]
 
 
 def ranges(positions: Mapping[int, int], ends: Ranges) -> list[Span]:

@@ -1,4 +1,5 @@
-"""Draws three plots as SVG text: an area over time, lines over time, bars per partition.
+"""Draws plots as SVG text: an area over time, lines over time, bars per partition, a strip of
+coloured spans.
 
 Called by `report`. Pure; knows only pixels, nothing of verifications. Colours come from the page's
 style sheet, so that the plots follow its light and dark themes.
@@ -7,13 +8,14 @@ style sheet, so that the plots follow its light and dark themes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 860, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+STRIP_HEIGHT = 44
 TICKS = 4
 BANDS_OPACITY, LEAST_OPACITY = 0.36, 0.02
 
@@ -39,16 +41,23 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment, in seconds since the start, with its tooltip."""
+    """A moment, in seconds since the start, with its tooltip. `style`: a class of the style
+    sheet."""
 
     at_s: float
     title: str
+    style: str = "mark"
+
+
+def after_start(second: float) -> str:
+    """Return the label of a time: the seconds since the start."""
+    return f"{second:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """A plot over time. `seconds`: the times of all lines' values; `filled`: True to fill the area
-    below the lines."""
+    below the lines; `label`: returns the label of a time."""
 
     title: str
     unit: str
@@ -57,6 +66,27 @@ class Plot:
     bands: Sequence[Band] = ()
     marks: Sequence[Mark] = ()
     filled: bool = False
+    label: Callable[[float], str] = after_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One span of a strip, in seconds since the start. `style`: a class of the style sheet."""
+
+    begin_s: float
+    end_s: float
+    style: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """Spans beside each other. `label`: returns the label of a time."""
+
+    title: str
+    spans: Sequence[Span]
+    marks: Sequence[Mark]
+    label: Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +120,7 @@ def over_time(plot: Plot) -> str:
             f'height="{INNER_HEIGHT}" style="opacity:{max(LEAST_OPACITY, shade):.3f}">'
             f"<title>{escape(band.title)}</title></rect>"
         )
-    for mark in plot.marks:
-        at = f"{x(mark.at_s):.1f}"
-        parts.append(
-            f'<g class="mark"><line x1="{at}" x2="{at}" y1="{TOP}" y2="{TOP + INNER_HEIGHT}"/>'
-            f'<path d="M{at} {TOP + 7} l-5 -8 h10 z"/><title>{escape(mark.title)}</title></g>'
-        )
+    parts += [_mark(x(mark.at_s), mark, INNER_HEIGHT) for mark in plot.marks]
     for line in plot.lines:
         points = " ".join(
             f"{x(s):.1f},{y(v):.1f}" for s, v in zip(plot.seconds, line.values, strict=True)
@@ -104,12 +129,47 @@ def over_time(plot: Plot) -> str:
             base = f"{x(plot.seconds[-1]):.1f},{y(0):.1f} {x(plot.seconds[0]):.1f},{y(0):.1f}"
             parts.append(f'<polygon class="area {line.style}" points="{points} {base}"/>')
         parts.append(f'<polyline class="line {line.style}" points="{points}"/>')
-    for step in range(TICKS + 1):
-        second = last_s * step / TICKS
-        # The last label would reach beyond the picture.
-        anchor = "end" if step == TICKS else "middle"
-        parts.append(_text(x(second), HEIGHT - 10, f"{second:.1f} s", anchor))
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, *_times(last_s, plot.label, HEIGHT - 10), "</svg>"])
+
+
+def strip(shown: Strip) -> str:
+    """Return the strip as SVG text."""
+    last_s = max([*(span.end_s for span in shown.spans), 1e-3])
+    last_s = max([last_s, *(mark.at_s for mark in shown.marks)])
+    parts = [_open(shown.title, TOP + STRIP_HEIGHT + BOTTOM)]
+    for span in shown.spans:
+        begin, end = (LEFT + INNER_WIDTH * at / last_s for at in (span.begin_s, span.end_s))
+        parts.append(
+            f'<rect class="span {span.style}" x="{begin:.1f}" y="{TOP}" '
+            f'width="{max(1.0, end - begin - 1):.1f}" height="{STRIP_HEIGHT}">'
+            f"<title>{escape(span.title)}</title></rect>"
+        )
+    parts += [
+        _mark(LEFT + INNER_WIDTH * mark.at_s / last_s, mark, STRIP_HEIGHT) for mark in shown.marks
+    ]
+    labels = _times(last_s, shown.label, TOP + STRIP_HEIGHT + BOTTOM - 10)
+    return "".join([*parts, *labels, "</svg>"])
+
+
+def _mark(x: float, mark: Mark, height: float) -> str:
+    return (
+        f'<g class="{mark.style}"><line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{TOP + height}"/>'
+        f'<path d="M{x:.1f} {TOP + 7} l-5 -8 h10 z"/><title>{escape(mark.title)}</title></g>'
+    )
+
+
+def _times(last_s: float, label: Callable[[float], str], y: float) -> list[str]:
+    seconds = [last_s * step / TICKS for step in range(TICKS + 1)]
+    # The last label would reach beyond the picture.
+    return [
+        _text(
+            LEFT + INNER_WIDTH * second / last_s,
+            y,
+            label(second),
+            "end" if second == last_s else "middle",
+        )
+        for second in seconds
+    ]
 
 
 def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> str:
@@ -152,9 +212,9 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def _open(title: str) -> str:
+def _open(title: str, height: int = HEIGHT) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">'
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title, quote=True)}">'
         f"<title>{escape(title)}</title>"
     )
 

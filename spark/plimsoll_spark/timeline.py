@@ -49,6 +49,30 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     worst_ms: bytes
 
 
+class LatencyCounts(msgspec.Struct, kw_only=True):
+    """Numbers of acks by latency, of any number of acks. `worst`: the worst latency in ms."""
+
+    by_bucket: dict[int, int] = {}
+    worst: float = 0.0
+
+    def add(self, latency_ms: Floats) -> None:
+        """Count acks."""
+        if not len(latency_ms):
+            return
+        buckets, numbers = np.unique(_bucket(latency_ms), return_counts=True)
+        for bucket, number in zip(buckets.tolist(), numbers.tolist(), strict=True):
+            self.by_bucket[bucket] = self.by_bucket.get(bucket, 0) + number
+        self.worst = max(self.worst, float(latency_ms.max()))
+
+    def latency(self) -> Latency | None:
+        """Return the quantiles, None without acks."""
+        if not self.by_bucket:
+            return None
+        buckets = np.zeros(BUCKETS, np.int64)
+        buckets[list(self.by_bucket)] = list(self.by_bucket.values())
+        return _latency(buckets, self.worst)
+
+
 def timeline(partition: int, rows: LedgerRows, clock: Clock) -> Timeline:
     """Measure one partition. `rows`: all its records in the ledger, with any outcome."""
     latency = (rows.settled_ms - rows.send_ms)[rows.acked]
@@ -125,9 +149,12 @@ def joined(parts: Sequence[Timeline], clock: Clock) -> tuple[Latency, tuple[Bin,
     worst = max((part.worst for part in parts), default=0.0)
     if not buckets.any():
         return Latency(), ()
+    return _latency(buckets, worst), tuple(_bins(parts, clock))
+
+
+def _latency(buckets: Ints, worst: float) -> Latency:
     p50, p90, p99, p999 = (_quantile(buckets, share, worst) for share in (0.5, 0.9, 0.99, 0.999))
-    whole = Latency(p50=p50, p90=p90, p99=p99, p999=p999, worst=round(worst, 2))
-    return whole, tuple(_bins(parts, clock))
+    return Latency(p50=p50, p90=p90, p99=p99, p999=p999, worst=round(worst, 2))
 
 
 def by_partition(parts: Sequence[Timeline]) -> tuple[PartitionPace, ...]:

@@ -235,6 +235,20 @@ class Window(Camel, frozen=True):
     examples: tuple[Example, ...] = ()
 
 
+class EndedWindow(Camel, frozen=True):
+    """The row of an ended window in a list of many. `start`, `end`: RFC 3339; `acked`: number of
+    acknowledgements that were judged in it; `p99_milliseconds`: of ack latency, None without
+    acks."""
+
+    start: str
+    end: str
+    verdict: str
+    reason: str
+    acked: int = 0
+    records_per_second: float = 0
+    p99_milliseconds: float | None = None
+
+
 class Rolling(Camel, frozen=True):
     """The state of a continuous run. `since`: when it began; `passed`, `violated`, `inconclusive`:
     numbers of ended windows; `drivers`: how many drivers have worked on it; `window`: the newest
@@ -249,6 +263,10 @@ class Rolling(Camel, frozen=True):
     inconclusive: int = 0
     waiting: int = 0
     """Number of acknowledgements that are not judged yet."""
+    behind: int = 0
+    """Number of records that the log holds and that were not read yet."""
+    recent: tuple[EndedWindow, ...] = ()
+    """The last windows that ended, the newest first."""
     window: Window | None = None
     last_violation: Window | None = None
     last_loss: Example | None = None

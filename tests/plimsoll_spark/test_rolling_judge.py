@@ -19,6 +19,7 @@ from plimsoll_spark.topics import OffsetRange
 
 TICK_MS = 5_000
 PARTITIONS = 2
+LEADER = 2
 FAULTS = ("lost", "mismatched", "misplaced", "duplicated", "out_of_order", "gaps", "expired")
 
 
@@ -44,7 +45,7 @@ class Model:
     found: Counter[str] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
     places: list[tuple[str, int, int]] = field(default_factory=list)
-    unreadable: list[tuple[int, int]] = field(default_factory=list)
+    unreadable: list[tuple[int, int, int | None, tuple[int, ...]]] = field(default_factory=list)
     restarts: bool = True
 
     def __post_init__(self) -> None:
@@ -88,7 +89,9 @@ class Model:
         self.found += step.counts
         self.unjudged += step.unjudged
         self.places += [(one.kind, one.partition, one.offset) for one in step.examples]
-        self.unreadable += [(one.partition, one.offset) for one in step.unreadable]
+        self.unreadable += [
+            (one.partition, one.offset, one.last_offset, one.brokers) for one in step.unreadable
+        ]
 
     def settle(self) -> None:
         for _ in range(40):
@@ -119,7 +122,8 @@ class Model:
             ours=columns[:, 1] >= 0,
         )
         inside = (bad,) if bad.end > bad.first and bad.end <= end and bad.end > first else ()
-        return Reading(span=Span(partition=partition, first=first, end=end), log=log, bad=inside)
+        span = Span(partition=partition, first=first, end=end)
+        return Reading(span=span, log=log, bad=inside, leader=LEADER if inside else None)
 
 
 def _rows(acks: list[tuple[int, int, int, int]]) -> LedgerRows:
@@ -262,12 +266,12 @@ def test_compaction_is_told_and_no_loss() -> None:
     assert model.unjudged[rolling_judge.CLEANED] == 3
 
 
-def test_unreadable_batch_is_named_once() -> None:
+def test_unreadable_batch_is_named_once_with_leader() -> None:
     model = Model(random.Random(4))
     model.append(0, 10)
     model.bad[0] = Gap(first=4, end=7)
     model.settle()
-    assert model.unreadable == [(0, 4)]
+    assert model.unreadable == [(0, 4, 6, (LEADER,))]
     assert model.faults() == {"lost": 3}
 
 

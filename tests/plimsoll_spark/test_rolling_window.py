@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import numpy as np
 import pytest
@@ -83,11 +81,22 @@ def test_window_survives_being_stored() -> None:
     assert again.ended(SETTINGS, SINCE, END) == one.ended(SETTINGS, SINCE, END)
 
 
-def test_samples_of_latency_are_bounded() -> None:
+def test_late_acks_of_a_window_count() -> None:
     one = WindowSoFar(started_ms=0)
-    for _ in range(3):
-        one.add(Step(), np.array([random.random()] * 60_000))
-    assert len(one.latencies) == 100_000
+    for latency in (1.0, 1.0, 1.0, 700.0):
+        one.add(Step(), np.full(60_000, latency))
+    found = one.ended(SETTINGS, SINCE, END).milliseconds
+    assert found is not None
+    assert (round(found.p50), round(found.p99 / 700, 1), found.worst) == (1, 1.0, 700.0)
+    assert len(msgspec.msgpack.encode(one)) < 1_000
+
+
+def test_ended_windows_are_listed_newest_first() -> None:
+    rolling = Rolling(window_seconds=60, since=SINCE, drivers=1)
+    for count in range(12):
+        rolling = with_window(rolling, window(acked=60 * count).ended(SETTINGS, SINCE, END))
+    assert [one.records_per_second for one in rolling.recent] == [11 - n for n in range(10)]
+    assert rolling.recent[0].p99_milliseconds is not None
 
 
 @pytest.mark.parametrize(
