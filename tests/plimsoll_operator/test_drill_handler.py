@@ -135,6 +135,16 @@ async def test_drill_waits_for_the_first_acknowledgement():
     assert "drill.json" not in scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
 
 
+async def test_continuous_run_has_its_drill():
+    scene = a_drill({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    rolling = {"windowSeconds": 60, "drivers": 1}
+    await at(scene, -5)
+    report(scene, progress_json={**PROGRESS, "phase": "Running", "rolling": rolling})
+    await at(scene, 0)
+    status = await at(scene, 2)
+    assert (status.phase, status.drill[0].result) == ("Running", "Injected")
+
+
 async def test_pause_is_asked_of_the_local_kubelet():
     pause = {"at": "1s", "fault": "PauseBroker", "target": {"broker": 2}, "for": "5s"}
     scene = await begun(pause)

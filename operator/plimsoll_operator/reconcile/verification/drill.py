@@ -123,7 +123,7 @@ async def follow(
     if status.phase in ("Completed", "Failed"):
         return judged(verification, record, status), None
     writes = status.counts is not None and status.counts.acked > 0
-    due = status.phase == "Producing" and (writes or record is not None)
+    due = status.phase in ("Producing", "Running") and (writes or record is not None)
     if report is None or not due:
         return replace(status, drill=marks(record)), None
     done = await carry_out(term, result, verification, seen)
