@@ -155,11 +155,25 @@ async def test_ended_run_keeps_its_windows() -> None:
     assert (status.phase, status.verdict, status.continuous.passed) == ("Completed", "Passed", 1)
 
 
+async def test_recent_windows_are_shown_with_figures() -> None:
+    scene = await a_run()
+    rows = [window("Violated", 2), window("Passed", 1)]
+    rows = [{**one, "acked": 600, "recordsPerSecond": 10.5, "p99Milliseconds": 7} for one in rows]
+    tell(scene, rows[0], rows[0], recent=rows, behind=3)
+    state = (await step(scene)).continuous
+    assert [one.verdict for one in state.recent] == ["Violated", "Passed"]
+    newest = state.recent[0]
+    assert (newest.acked, newest.records_per_second, newest.p99_milliseconds) == (600, 10.5, 7)
+    assert (newest.end, state.behind) == ("2026-11-20T15:02:00Z", 3)
+
+
 async def test_malformed_report_is_left_out() -> None:
     scene = await a_run()
     strange = {"end": 5, "verdict": "Splendid", "message": 7, "reason": "no reason"}
-    tell(scene, strange, drivers="many", lastLoss={"offset": 2**70}, lastLossTime="today")
+    more = {"recent": [7, {"acked": "all", "verdict": 1}]}
+    tell(scene, strange, drivers="many", lastLoss={"offset": 2**70}, lastLossTime="today", **more)
     status = await step(scene)
+    assert [one.verdict for one in status.continuous.recent] == ["Inconclusive"]
     assert (status.verdict, status.continuous.window.message) == ("Inconclusive", "")
     assert status.continuous.drivers == 0
     await scene.run(verification.reconcile, KEY)

@@ -3,8 +3,11 @@ that the log never held."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,26 @@ NEVER_SENT = 2**40
 def windows(cluster: LocalCluster) -> dict[str, Any]:
     found: dict[str, Any] = status(cluster, "canary").get("continuous") or {}
     return found
+
+
+def said_of_the_run(cluster: LocalCluster) -> Any:
+    """`kubectl plimsoll verify --show canary -o json`."""
+    words = [sys.executable, "-m", "plimsoll_operator.kubectl_plugin.app", "verify"]
+    done = subprocess.run(
+        [*words, "--show", "canary", "-o", "json"],
+        env={**os.environ, "KUBECONFIG": str(cluster.directory / "kubeconfig")},
+        capture_output=True,
+        timeout=RUN_S,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def page(cluster: LocalCluster) -> str:
+    """The report so far."""
+    found = get(cluster, "/api/v1/namespaces/default/configmaps/canary-report")
+    return str(found["data"].get("report.html", ""))
 
 
 def claim_an_ack(cluster: LocalCluster) -> dict[str, Any]:
@@ -85,6 +108,10 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
             0.5,
         )
         assert windows(cluster)["violated"] == 0, windows(cluster)
+        shown = said_of_the_run(cluster)["status"]["continuous"]
+        assert (shown["drivers"], shown["recent"][0]["verdict"]) == (2, "Passed")
+        assert shown["recent"][0]["recordsPerSecond"] > 0
+        wait_for("the report", lambda: "driver 2 went on" in page(cluster), RUN_S, 0.5)
         lost = claim_an_ack(cluster)
         wait_for("the loss", lambda: status(cluster, "canary")["verdict"] == "Violated", RUN_S, 0.5)
         shown = status(cluster, "canary")

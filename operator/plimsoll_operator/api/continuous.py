@@ -10,6 +10,7 @@ from plimsoll_operator.api.meta import Api, Count, Short, Time, described
 
 WINDOW_DEFAULT = "1m"
 MESSAGE_MAX = 1024
+RECENT_MAX = 10
 
 
 class Example(Api, frozen=True, kw_only=True):
@@ -45,6 +46,18 @@ class Window(Api, frozen=True, kw_only=True):
     message: Annotated[str, Meta(max_length=MESSAGE_MAX)] = ""
 
 
+class EndedWindow(Api, omit_defaults=False, frozen=True, kw_only=True):
+    """One ended window, in a few figures."""
+
+    start: Time | None = None
+    end: Time | None = None
+    verdict: Literal["", "Passed", "Violated", "Inconclusive"] = ""
+    reason: Short = ""
+    acked: Annotated[int, Meta(ge=0, description="Acknowledgements that were judged in it.")] = 0
+    records_per_second: float = 0
+    p99_milliseconds: Annotated[float | None, described("Of ack latency.")] = None
+
+
 class Continuous(Api, omit_defaults=False, frozen=True, kw_only=True):
     """The windows of a continuous run. The verdict of the status is Violated from a violated window
     on, until it is acknowledged; else that of the newest window."""
@@ -58,6 +71,11 @@ class Continuous(Api, omit_defaults=False, frozen=True, kw_only=True):
     waiting: Annotated[
         int, Meta(ge=0, description="Acknowledged records that are not judged yet.")
     ] = 0
+    behind: Annotated[int, Meta(ge=0, description="Records of the log that are not read yet.")] = 0
+    recent: Annotated[
+        tuple[EndedWindow, ...],
+        Meta(max_length=RECENT_MAX, description="The last windows that ended, the newest first."),
+    ] = ()
     window: Annotated[Window | None, described("The newest window with a verdict.")] = None
     last_violation: Window | None = None
     last_loss: Example | None = None

@@ -10,14 +10,15 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.live import Live
 
+from plimsoll_operator.api.continuous import WINDOW_DEFAULT
 from plimsoll_operator.kube.official_transport import NoCluster
 from plimsoll_operator.kubectl_plugin import (
     report_bundle,
@@ -114,10 +115,14 @@ COMMON = (
 
 def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
     """Return a decorator that registers a function as the subcommand `name`. The function takes the
-    subcommand's own arguments; the common options are added."""
+    subcommand's own arguments; the common options are added. A parameter with a dataclass as its
+    type stands for an option for each of the fields."""
 
     def register(make: Callable[..., Act]) -> Callable[..., Act]:
         own = inspect.signature(make, eval_str=True).parameters.values()
+        groups: dict[str, Any] = {
+            one.name: one.annotation for one in own if is_dataclass(one.annotation)
+        }
 
         def run(**given: Any) -> None:
             output = given["output"]
@@ -125,9 +130,13 @@ def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
                 **{field.name: given.pop(field.name) for field in fields(CommonOptions)}
                 | {"output": output.value if output else None}
             )
+            for name, group in groups.items():
+                given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
             _run(wishes, make(**given))
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [
+            one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own for one in _options(p)
+        ]
         signature = inspect.Signature([*parameters, *COMMON])
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
@@ -136,6 +145,15 @@ def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
         return make
 
     return register
+
+
+def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Return the parameter itself, or one for each field if its type is a dataclass."""
+    group = parameter.annotation
+    if not is_dataclass(group):
+        return [parameter]
+    kinds = get_type_hints(group, include_extras=True)
+    return [_common(one.name, kinds[one.name], one.default) for one in fields(group)]
 
 
 Topic = Annotated[str, typer.Argument(help="A topic's name.")]
@@ -198,33 +216,58 @@ def adopt(topic: Topic) -> Act:
     return partial(verbs_topics.adopt, name=topic)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkOptions:
+    """The options of `verify` about the records to write."""
+
+    records: Annotated[int, typer.Option(min=1, help="Number of records to write.")] = 10_000
+    rate: Annotated[
+        int | None, typer.Option(min=1, help="Maximum rate, in records per second.")
+    ] = None
+    allow_existing: Annotated[
+        bool, typer.Option("--allow-existing", help="Accept a topic that already holds records.")
+    ] = False
+    user: Annotated[
+        str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
+    ] = None
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Write without an end, 100 records/s unless --rate."),
+    ] = False
+    window: Annotated[
+        str, typer.Option(help="Length of a continuous run's windows, 10s to 1h.")
+    ] = WINDOW_DEFAULT
+
+
 @verb("verify")
 def verify(
     topic: Annotated[
         str | None, typer.Argument(help="The topic's name in the log.", show_default=False)
     ] = None,
-    records: Annotated[int, typer.Option(min=1, help="Number of records to write.")] = 10_000,
-    rate: Annotated[
-        int | None, typer.Option(min=1, help="Maximum rate, in records per second.")
-    ] = None,
-    allow_existing: Annotated[
-        bool, typer.Option("--allow-existing", help="Accept a topic that already holds records.")
-    ] = False,
-    user: Annotated[
-        str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
-    ] = None,
+    *,
+    options: WorkOptions,
     resume: Annotated[
         str | None,
         typer.Option(help="Judge the ledger that this Verification kept; write nothing."),
     ] = None,
+    show: Annotated[
+        str | None, typer.Option(help="Show this Verification; create nothing.")
+    ] = None,
 ) -> Act:
-    """Create a Verification of a topic and follow it to its verdict."""
+    """Create a Verification of a topic and follow it to its first verdict; or show one."""
+    if show is not None:
+        return partial(verbs_verify.show, name=show)
     if resume is not None:
         return _Following(partial(verbs_verify.begin_again, earlier=resume))
     if topic is None:
-        raise typer.BadParameter("a topic or --resume VERIFICATION is needed")
+        raise typer.BadParameter("a topic, --resume or --show VERIFICATION is needed")
     work = verbs_verify.Workload(
-        topic=topic, records=records, per_second=rate, allow_existing=allow_existing, user=user
+        topic=topic,
+        records=options.records,
+        per_second=options.rate,
+        allow_existing=options.allow_existing,
+        user=options.user,
+        window=options.window if options.continuous else None,
     )
     return _Following(partial(verbs_verify.begin, work=work))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
+from plimsoll_operator.kubectl_plugin.continuous_view import continuous_parts
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import (
     Findings,
@@ -30,6 +32,8 @@ OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
 NO_LISTENER = "ListenerMissing"
 NO_TOPIC = "TopicNotFound"
+CONTINUOUS_RATE = 100
+"""Records per second of a continuous run, if the command states no rate."""
 AMOUNTS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
 IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
@@ -49,6 +53,9 @@ class Workload:
     per_second: int | None = None
     allow_existing: bool = False
     user: str | None = None
+    window: str | None = None
+    """The length of each window of a continuous run, which has no number of records; None: the run
+    is no continuous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +115,12 @@ async def _create(session: PluginSession, spec: Object) -> str:
 
 
 def _writes(work: Workload) -> Object:
-    produce: Object = {"records": work.records}
-    if work.per_second is not None:
-        produce["recordsPerSecond"] = work.per_second
+    produce: Object = {} if work.window is not None else {"records": work.records}
+    if work.per_second is not None or work.window is not None:
+        produce["recordsPerSecond"] = work.per_second or CONTINUOUS_RATE
     spec: Object = {"topic": work.topic, "produce": produce}
+    if work.window is not None:
+        spec |= {"mode": "Continuous", "window": work.window}
     return {**spec, "allowExisting": True} if work.allow_existing else spec
 
 
@@ -178,17 +187,14 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
-    """Show the phase and the counts of a Verification, and delete it if it can never start with its
-    spec. The exit code is 0 while it runs and after the verdict Passed, else 1. Raises `Problem` if
-    the Verification cannot be read."""
-    try:
-        body = await session.kube.get(VERIFICATIONS, session.namespace, name)
-    except ApiError as error:
-        raise Problem(f"Verification {name}: {told(error)}") from error
+    """Show the phase and the counts of a Verification that this command made, and delete it if it
+    can never start with its spec. A continuous run is followed to its first window. The exit code
+    is 1 after a verdict other than Passed or if it cannot start, else 0. Raises `Problem` if the
+    Verification cannot be read."""
+    body = await _read(session, name)
     status = dict(body.get("status") or {})
-    phase, verdict = status.get("phase") or "Pending", status.get("verdict") or ""
-    ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
-    waits, ended = ready.get("status") == "False", phase in OVER
+    ready = _ready(status)
+    waits, ended = ready.get("status") == "False", status.get("phase") in OVER
     missing = ""
     topic = body["spec"].get("topic")  # an audit names a pattern instead
     if waits and ready["reason"] == NO_TOPIC and topic is not None:
@@ -196,15 +202,49 @@ async def progress(session: PluginSession, name: str) -> Findings:
     refused = bool(missing) or (waits and _is_refused(ready["reason"], body["spec"]))
     gone = await _delete(session, body) if refused and not ended else None
     over = ended or gone is not None
+    found = _shown(body, [one for one in (missing, gone) if one], over=over)
+    if over or not (status.get("continuous") or {}).get("recent"):
+        return found
+    where = f"{name} -n {session.namespace}"
+    goes_on = (
+        f"The run goes on. `kubectl plimsoll verify --show {where} --watch` shows its windows, "
+        f"`kubectl delete verification {where}` ends it."
+    )
+    return replace(found, parts=[*found.parts, line(goes_on)], over=True)
+
+
+async def show(session: PluginSession, name: str) -> Findings:
+    """Show the phase, the counts and the windows of any Verification, and change nothing. The exit
+    code is 1 after a verdict other than Passed, else 0. Raises `Problem` if the Verification cannot
+    be read."""
+    body = await _read(session, name)
+    return _shown(body, [], over=(body.get("status") or {}).get("phase") in OVER)
+
+
+async def _read(session: PluginSession, name: str) -> Object:
+    try:
+        return await session.kube.get(VERIFICATIONS, session.namespace, name)
+    except ApiError as error:
+        raise Problem(f"Verification {name}: {told(error)}") from error
+
+
+def _shown(body: Object, said: Sequence[str], *, over: bool) -> Findings:
+    """Return what there is to show of a Verification. `said`: sentences about what this command
+    did; `over`: True if it has ended."""
+    name, status = body["metadata"]["name"], dict(body.get("status") or {})
+    phase, verdict = status.get("phase") or "Pending", status.get("verdict") or ""
+    ready = _ready(status)
+    waits = ready.get("status") == "False"
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     parts: list[Any] = [line(head, bad=over and not passed)]
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
         option = IN_OPTIONS.get(ready["reason"]) if over else None
-        parts += [line(one) for one in (missing, option, gone) if one]
+        parts += [line(one) for one in (option, *said) if one]
     if not over and (so_far := _so_far(body["spec"], status.get("counts") or {}, phase)):
         parts.append(line(so_far))
+    parts += continuous_parts(status)
     parts += _audit_parts(status)
     if (counts := status.get("counts")) and "source" not in body["spec"]:
         titles = ["acked", "read", "lost", "duplicated", "outOfOrder", "gaps"]
@@ -218,7 +258,12 @@ async def progress(session: PluginSession, name: str) -> Findings:
             missing = f" ({evidence['missing']})" if evidence.get("missing") else ""
             parts.append(line(f"The evidence of the run is kept: {place}{missing}."))
     data = {"name": name, "status": status}
-    return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
+    judged = over or bool(verdict)  # a continuous run has a verdict while it goes on
+    return Findings(data=data, parts=parts, over=over, code=0 if passed or not judged else 1)
+
+
+def _ready(status: Object) -> Object:
+    return next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
 
 
 def _so_far(spec: Object, counts: Object, phase: str) -> str:

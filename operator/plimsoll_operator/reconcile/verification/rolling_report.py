@@ -13,7 +13,14 @@ import msgspec
 from plimsoll_core.phrasing import sentence_start
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition, milliseconds
-from plimsoll_operator.api.continuous import MESSAGE_MAX, Continuous, Example, Window
+from plimsoll_operator.api.continuous import (
+    MESSAGE_MAX,
+    RECENT_MAX,
+    Continuous,
+    EndedWindow,
+    Example,
+    Window,
+)
 from plimsoll_operator.api.verification import Evidence, Verdict, Verification, VerificationStatus
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.reconcile.verification.report_content import (
@@ -39,19 +46,40 @@ def continuous(content: dict[str, Any]) -> Continuous | None:
     return msgspec.structs.replace(
         converted(numbers, Continuous),
         since=known_time(stated.get("since")),
-        window=_window(stated.get("window")),
-        last_violation=_window(stated.get("lastViolation")),
+        window=_known_window(stated.get("window")),
+        last_violation=_known_window(stated.get("lastViolation")),
         last_loss=converted(loss, Example) if isinstance(loss, dict) else None,
         last_loss_time=known_time(stated.get("lastLossTime")),
+        recent=_recent(stated.get("recent")),
     )
 
 
-_NUMBERS = ("windowSeconds", "drivers", "passed", "violated", "inconclusive", "waiting")
+_NUMBERS = ("windowSeconds", "drivers", "passed", "violated", "inconclusive", "waiting", "behind")
+_FIGURES = ("acked", "recordsPerSecond", "p99Milliseconds")
 
 
-def _window(stated: object) -> Window | None:
-    if not isinstance(stated, dict):
-        return None
+def _recent(stated: object) -> tuple[EndedWindow, ...]:
+    rows = stated[:RECENT_MAX] if isinstance(stated, list) else []
+    return tuple(_ended(one) for one in rows if isinstance(one, dict))
+
+
+def _ended(stated: dict[str, Any]) -> EndedWindow:
+    window = _window(stated)
+    figures = {name: stated[name] for name in _FIGURES if name in stated}
+    return msgspec.structs.replace(
+        converted(figures, EndedWindow),
+        start=window.start,
+        end=window.end,
+        verdict=window.verdict,
+        reason=window.reason,
+    )
+
+
+def _known_window(stated: object) -> Window | None:
+    return _window(stated) if isinstance(stated, dict) else None
+
+
+def _window(stated: dict[str, Any]) -> Window:
     message, verdict = stated.get("message"), stated.get("verdict")
     known: Verdict = next((one for one in VERDICTS if one == verdict), "Inconclusive")
     return Window(
