@@ -244,6 +244,8 @@ class RollingJudge:
             if len(part.recent) > most:
                 step.counts["unreported"] += part.recent.trim(most)
                 part.known_from = max(part.known_from, part.recent.first or 0)
+                # A record that was just forgotten would be read again as a copy.
+                part.position = max(part.position, part.known_from)
         for outcome in (FAILED, UNKNOWN):
             step.counts[outcome] += news.others.get(outcome, 0)
         step.counts["sent"] = sum(step.counts[one] for one in ("acked", FAILED, UNKNOWN))

@@ -244,6 +244,19 @@ def test_copy_below_the_floor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("duplicated", 1, 0) in model.places
 
 
+def test_false_ack_in_full_memory_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recent records are read again, and the oldest of them are forgotten at the same time."""
+    monkeypatch.setattr(rolling_judge, "RECENT_MAX", 100)
+    model = Model(random.Random(1))
+    for _ in range(20):
+        model.append(0, 10)
+        model.step()
+    model.append(0, 10)
+    model.acks.append((0, len(model.logs[0]) - 1, 0, 2**40))
+    model.settle()
+    assert model.faults() == {"mismatched": 1}
+
+
 def test_retention_is_no_loss() -> None:
     model = Model(random.Random(2))
     healthy(model, 10)
