@@ -290,14 +290,15 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
     new: dict[BrokerId, list[PartitionKey]] = {}
     preferred: Counter[BrokerId] = Counter()
     wanted, caught_up = image.topics[record.topic_id].min_isr, 0
+    skipped = record.epochs_skipped
     for first, last in record.ranges:
         for index in range(first, last + 1):
             key = PartitionKey(record.topic_id, index)
             old = partitions[key]
             partitions[key] = replace(
                 old,
-                leader_epoch=LeaderEpoch(old.leader_epoch + record.leader_epoch_step),
-                partition_epoch=PartitionEpoch(old.partition_epoch + 1),
+                leader_epoch=LeaderEpoch(old.leader_epoch + record.leader_epoch_step + skipped),
+                partition_epoch=PartitionEpoch(old.partition_epoch + 1 + skipped),
                 **fields,
             )
             if record.replicas is not UNSET:

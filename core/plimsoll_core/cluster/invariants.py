@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from plimsoll_core.cluster.image_indexes import all_behind
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import EPOCHS_SKIPPED
 from plimsoll_core.ids import BrokerId
 
 Predicate = Callable[[ClusterImage], Iterator[str]]
@@ -165,15 +166,16 @@ def membership(image: ClusterImage) -> Iterator[str]:
 
 def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
     """Yield a sentence for each violation of I10 by a change: each change of a partition adds 1 to
-    its partition epoch; the leader epoch never falls, and grows with each new leader; broker epochs
-    are unique and never fall."""
+    its partition epoch, or skips `EPOCHS_SKIPPED` of both epochs; the leader epoch never falls, and
+    grows with each new leader; broker epochs are unique and never fall."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new:
             continue
-        if new.partition_epoch != old.partition_epoch + 1:
+        skipped = new.partition_epoch - old.partition_epoch - 1
+        if skipped not in (0, EPOCHS_SKIPPED):
             yield f"EpochsMonotone: {_name(new)} jumped from PE {old.partition_epoch}"
-        if new.leader_epoch not in (old.leader_epoch, old.leader_epoch + 1):
+        if new.leader_epoch - old.leader_epoch - skipped not in (0, 1):
             yield f"EpochsMonotone: {_name(new)} went to LE {new.leader_epoch}"
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
             yield f"OneLeaderPerEpoch: {_name(new)} has two leaders at LE {new.leader_epoch}"

@@ -43,6 +43,9 @@ TERMS_SINCE = 5
 LOAD_SINCE = 5
 """The first metadata version in which a Rebalance may have the mode Load."""
 
+SKIPS_SINCE = 5
+"""The first metadata version in which a change of partitions may skip epochs."""
+
 HIBERNATION_SINCE = 5
 """The first metadata version in which a cluster can hibernate."""
 
@@ -81,6 +84,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.PartitionsChanged: {
         1: "cause topic_id ranges leader_epoch_step leader isr elr last_known_elr replicas"
         " adding removing min_isr recovery",
+        SKIPS_SINCE: "epochs_skipped",
     },
     r.TopicConfigured: {1: "cause topic_id configs min_isr replication_factor strategy"},
     r.TopicBound: {1: "cause topic_id object deletion_policy"},

@@ -10,7 +10,7 @@ since leaving it out would give another image.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -182,11 +182,17 @@ class PartitionsCreated(_Record, frozen=True, kw_only=True):
     isr: tuple[tuple[BrokerId, ...], ...]
 
 
+EPOCHS_SKIPPED: Final = 1_000_000
+"""Leader epochs and partition epochs that a restored history skips. Decisions that it lacks may
+have used the next ones: those that brokers applied within the last seconds before a power cut,
+since copies are not synced, or all since the point to which a backup was restored."""
+
+
 class PartitionsChanged(_Record, frozen=True, kw_only=True):
     """Makes the same change to every partition of a topic in `ranges` ([first, last], inclusive).
 
     Unset fields stay as they are. The partition epoch of each grows by 1, the leader epoch by
-    `leader_epoch_step`.
+    `leader_epoch_step`, and both by `epochs_skipped`.
     """
 
     topic_id: UUID
@@ -201,6 +207,7 @@ class PartitionsChanged(_Record, frozen=True, kw_only=True):
     removing: tuple[BrokerId, ...] | UnsetType = UNSET
     min_isr: int | UnsetType = UNSET
     recovery: Recovery | UnsetType = UNSET
+    epochs_skipped: Literal[0, 1_000_000] = 0
 
 
 # All fields that `PartitionsChanged` may state: a field that the decision states and `apply` does

@@ -5,9 +5,17 @@ timeout of grace, since contacts are not in the log."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.records import ClusterDeclared, PartitionsChanged, ProducerIdsAllocated
+from plimsoll_core.cluster.record_versions import SKIPS_SINCE
+from plimsoll_core.cluster.records import (
+    EPOCHS_SKIPPED,
+    ClusterDeclared,
+    PartitionsChanged,
+    ProducerIdsAllocated,
+)
 from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.brokers.hibernation import resign
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -17,10 +25,9 @@ from plimsoll_core.controller.topics.config_changes import spread_min_isr
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
 EPOCH_STEPS = 8
-"""Leader epochs that a restored history skips. A decision that no copy has may have used the next
-ones: only those that brokers applied within the last seconds before a power cut, since copies are
-not synced."""
-PRODUCER_IDS_SKIPPED = 1_000_000
+"""Epochs that are skipped instead of `EPOCHS_SKIPPED` before the metadata version that has those;
+such a log has no backup."""
+PRODUCER_IDS_SKIPPED = 1_000_000_000
 """Producer ids that a restored history skips, since lost blocks may have been handed out."""
 
 
@@ -65,13 +72,16 @@ def _skip_lost(turn: DecisionContext) -> None:
     for topic_id, topic in sorted(turn.image.topics.items()):
         if topic.partitions == 0:
             continue
+        may_skip = turn.image.metadata_version >= SKIPS_SINCE
+        skipped: Literal[0, 1_000_000] = EPOCHS_SKIPPED if may_skip else 0
         record = PartitionsChanged(
             cause="metadata restored",
             topic_id=topic_id,
             ranges=((0, topic.partitions - 1),),
             leader_epoch_step=1,
+            epochs_skipped=skipped,
         )
-        for _ in range(EPOCH_STEPS):
+        for _ in range(1 if may_skip else EPOCH_STEPS):
             turn.add(record)
     for broker_id in sorted(turn.image.brokers)[:1]:
         following = turn.image.next_producer_id + PRODUCER_IDS_SKIPPED

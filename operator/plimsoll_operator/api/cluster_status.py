@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_operator.api.backup import BackupStatus
 from plimsoll_operator.api.certificates import ModeName
 from plimsoll_operator.api.meta import (
     Api,
@@ -262,6 +263,7 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     topics: TopicsStatus | None = None
     partitions: PartitionsStatus | None = None
     metadata_log: MetadataLogStatus | None = None
+    backup: BackupStatus | None = None
     exposure: Exposure | None = None
     groups: GroupsStatus | None = None
     internal_topics: InternalTopicsStatus | None = None

@@ -19,7 +19,7 @@ class S3(Api, frozen=True, kw_only=True):
     bucket: Annotated[str, Meta(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*$")]
     prefix: Annotated[
         Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9._/-]*$")] | None,
-        described("Directory in the bucket; each run has one of its own in it."),
+        described("Directory in the bucket; each run and each backup has one of its own in it."),
     ] = None
     endpoint: Annotated[
         Annotated[str, Meta(max_length=253, pattern=rf"^https?://{_HOST}(:{_PORT})?$")] | None,
@@ -30,7 +30,7 @@ class S3(Api, frozen=True, kw_only=True):
         ObjectName,
         described(
             "The Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, and if needed "
-            "AWS_SESSION_TOKEN and ca.crt (the server's authorities). Only these are mounted."
+            "AWS_SESSION_TOKEN and ca.crt (the server's authorities). Only these are used."
         ),
     ]
 

@@ -77,6 +77,9 @@ acknowledges all disappearances of User objects of the namespace up to the time.
 RESTORE_METADATA = "plimsoll.dev/restore-metadata"
 """Annotation of a LogCluster, set by a person: the end offset and digest of the history of the
 metadata that is to be restored although it is uncertain."""
+RESTORE_FROM_BACKUP = "plimsoll.dev/restore-from-backup"
+"""Annotation of a LogCluster, set by a person: the point of its backup to restore: `newest`, a time
+in RFC 3339, or a metadata offset. What is found is restored only with `RESTORE_METADATA`."""
 WITHDRAWN = "plimsoll.dev/withdrawn"
 """Annotation of a broker's StatefulSet: the revision of the last restart that was granted and then
 withdrawn."""

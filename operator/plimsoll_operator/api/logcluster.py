@@ -15,6 +15,7 @@ from plimsoll_core.planner.request import EvenLoad
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
+from plimsoll_operator.api.backup import Backup
 from plimsoll_operator.api.certificates import Certificates
 from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.cluster_users import ClusterUsers
@@ -245,6 +246,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     config: Config | None = None
     movement: Movement | None = None
     maintenance: Maintenance | None = None
+    backup: Backup | None = None
     paused: Annotated[
         bool | None,
         described(

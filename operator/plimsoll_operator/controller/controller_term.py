@@ -54,7 +54,12 @@ from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
 from plimsoll_operator.controller.metadata_regression_claims import Claims
-from plimsoll_operator.controller.metadata_restoration import Restoration, RestorationOptions
+from plimsoll_operator.controller.metadata_restoration import (
+    ReadBackup,
+    Restoration,
+    RestorationOptions,
+    no_backup,
+)
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
 from plimsoll_operator.controller.refusals import (
     answered,
@@ -132,8 +137,13 @@ class ControllerOptions:
     expects_copies: Callable[[], Awaitable[frozenset[BrokerId]]] = _expects_none
     """Function that returns the brokers with volumes of this cluster. If there are any, an empty
     metadata log lost its records: it is restored from their copies before anything is committed."""
+    read_backup: ReadBackup = no_backup
+    """Function that reads the cluster's backup, up to the point that a person asks for."""
+    backup_asked: Callable[[], bool] = lambda: False
+    """Function that returns True if an empty metadata log is not begun while there may be a backup:
+    a person asks for one of its points, or states the id of a former cluster."""
     on_restored: Callable[[Restore], None] = lambda _: None
-    """Called once the metadata log was restored from brokers' copies."""
+    """Called once the metadata log was restored from brokers' copies, or from a backup."""
     opinion_ms: int = 60_000
     """For how many milliseconds this controller remembers that it handed over because many brokers
     fell silent at once. The time is longer than the pause in which another operator may lead. An
@@ -162,13 +172,15 @@ class _Regressed(Exception):
 
 
 class _Emptied(_Regressed):
-    """Raised if the log is empty although the brokers `expected` have volumes of this cluster."""
+    """Raised if the log is empty although the brokers `expected` have volumes of this cluster, or
+    with none if there may be a backup."""
 
     def __init__(self, expected: frozenset[BrokerId]) -> None:
-        super().__init__(
-            f"The metadata log is empty, but volumes of {brokers_text(sorted(expected))} exist. It "
-            "is restored from their copies; nothing is committed before."
-        )
+        what = "there may be a backup. It is restored from that"
+        if expected:
+            volumes = f"volumes of {brokers_text(sorted(expected))} exist"
+            what = f"{volumes}. It is restored from their copies"
+        super().__init__(f"The metadata log is empty, but {what}; nothing is committed before.")
         self.expected = expected
 
 
@@ -492,12 +504,13 @@ class Controller:
         if why.known_reason is not Reason.MetadataRegressed:
             return False
         expected = error.expected if isinstance(error, _Emptied) else frozenset()
+        options = self.options.empty_log if expected else self.options.restoration
         self._restoration = restoration = Restoration(
             self.cluster_id,
             self._log,
             self._clock,
             self.options.restore_choice,
-            self.options.empty_log if expected else self.options.restoration,
+            replace(options, read_backup=self.options.read_backup),
             expected,
         )
         try:
@@ -508,7 +521,7 @@ class Controller:
                 self.stalled = None
             self._begins_anew = restoration.holds_nothing
         except (MetadataLogError, OSError) as failure:
-            text = f"{why.message} It could not be restored from the brokers' copies: {failure}."
+            text = f"{why.message} It could not be restored: {failure}."
             self.stalled = refused(Reason.MetadataRegressed, text)
             return False
         finally:
@@ -580,8 +593,8 @@ class Controller:
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
             is_empty = self.image.next_offset == 0 and not self._begins_anew
-            if is_empty and (expected := await self.options.expects_copies()):
-                raise _Emptied(expected)
+            if is_empty:
+                await self._refuse_emptied()
             highest = max(self.epoch, restored.epoch, self._claims.highest_epoch)
             epoch = ControllerEpoch(highest + 1)
             change = ControllerChanged(
@@ -613,6 +626,12 @@ class Controller:
         self.stats.took_over(self._clock.now_ms() - began_ms)
         text = "%s: this operator is the active controller, with epoch %d at metadata offset %d"
         logger.info(text, self.name, self.epoch, self.image.next_offset)
+
+    async def _refuse_emptied(self) -> None:
+        """Raise `_Emptied` if the log, which is empty, had records."""
+        expected = await self.options.expects_copies()
+        if expected or (self.options.backup_asked() and await self.options.read_backup()):
+            raise _Emptied(expected)
 
     async def _activate(self, activation: Activated) -> None:
         """Decide the activation until it is committed. It finishes what the previous term left

@@ -1,8 +1,9 @@
-"""Restores a metadata log that lost committed records from the brokers' copies.
+"""Restores a metadata log that lost committed records from the brokers' copies, or a backup.
 
 `controller_term` runs one `Restoration` when its log cannot be used, and passes it what brokers say
 meanwhile. It hears the brokers' positions, asks for the copy that reaches furthest, and no other
-at the same time, has `restore_decision` decide, and writes the history into the log. It commits
+at the same time, has `restore_decision` decide, and writes the history into the log. The backup is
+read only once no broker's copy will do, or if a person asks for one of its points. It commits
 nothing else; a process that ends half-way leaves a log that the next one restores again. Source:
 docs/protocol.md 3.16.
 """
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -53,12 +54,31 @@ WAITS = frozenset({Unsure.NO_COPY, Unsure.AWAY, Unsure.ONE_HOLDER, Unsure.OTHER_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackupOffer:
+    """What a backup offers. `copy`: its proven copy; None if `why`, a sentence, says why it has
+    none; `asked`: True if a person asks for this point, whatever brokers hold."""
+
+    copy: ProvenCopy | None = None
+    why: str = ""
+    asked: bool = False
+
+
+ReadBackup = Callable[[], Awaitable[BackupOffer | None]]
+"""Function that reads the backup; it returns None if there is none."""
+
+
+async def no_backup() -> BackupOffer | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorationOptions:
     """`quiet_ms`: how long to wait for another broker's answer; `all_ms`: the longest time to wait
-    for answers in all."""
+    for answers in all; `read_backup`: reads the cluster's backup."""
 
     quiet_ms: int = 5_000
     all_ms: int = 20_000
+    read_backup: ReadBackup = no_backup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +109,8 @@ class Restoration:
         self._confirmed = confirmed
         self._options = options
         self._expected = expected
+        self._read_backup = options.read_backup
+        self._offer: BackupOffer | None = None
         # Brokers with a volume that was never used.
         self._unused: set[BrokerId] = set()
         self._offered: dict[BrokerId, Offered] = {}
@@ -105,8 +127,12 @@ class Restoration:
 
     @property
     def holds_nothing(self) -> bool:
-        """Return True if every expected broker has said that its volume was never used: there was
-        no history."""
+        """Return True if every expected broker has said that its volume was never used, and there
+        is no backup: there was no history."""
+        return self._unused_alone and self._offer is None
+
+    @property
+    def _unused_alone(self) -> bool:
         return bool(self._expected) and self._unused >= self._expected
 
     # --- what brokers send ---------------------------------------------------------------------
@@ -215,23 +241,40 @@ class Restoration:
                     future.set_result(CopyWanted())
 
     async def _decide(self, log: StoredLog) -> Restore | NotRestored:
+        """Decide by what brokers have; where that does not do, by the backup."""
+        decision = await self._by_brokers(log)
+        self._offer = offer = await self._read_backup()
+        if offer is None or (isinstance(decision, Restore) and not offer.asked):
+            return decision
+        if offer.copy is None:
+            if isinstance(decision, Restore):  # a person asks for a point that there is not
+                decision = NotRestored(reasons=(Unsure.BACKUP,), sentence="")
+            return replace(decision, sentence=f"{decision.sentence} {offer.why}".strip())
+        furthest = -1 if self._copy is None else int(self._copy.image.next_offset)
+        if not offer.asked and offer.copy.image.next_offset <= furthest:
+            return decision
+        case = replace(self._case(log), copy=offer.copy, exact=offer.asked)
+        return decide_restore(case)
+
+    def _case(self, log: StoredLog) -> RestoreCase:
+        return RestoreCase(
+            offered=self._offered,
+            copy=self._copy,
+            unproven=self._unproven,
+            log=log,
+            confirmed=self._confirmed(),
+            expected=self._expected,
+        )
+
+    async def _by_brokers(self, log: StoredLog) -> Restore | NotRestored:
         began_ms = self._clock.now_ms()
         while True:
             self._changed.clear()
             self._ask()
-            decision = decide_restore(
-                RestoreCase(
-                    offered=self._offered,
-                    copy=self._copy,
-                    unproven=self._unproven,
-                    log=log,
-                    confirmed=self._confirmed(),
-                    expected=self._expected,
-                )
-            )
+            decision = decide_restore(self._case(log))
             if isinstance(decision, Restore):
                 return decision
-            if self.holds_nothing:
+            if self._unused_alone:
                 return decision
             now_ms = self._clock.now_ms()
             until_ms = min(
@@ -275,11 +318,18 @@ class Restoration:
         )
         await self._log.restore(history)
         logger.warning(
-            "the metadata log had lost records; it was restored up to offset %d from the copies of "
-            "%s, and the next term begins above controller epoch %d; %s",
-            *(restore.image.next_offset, brokers_text(restore.from_brokers), epoch),
+            "the metadata log had lost records; it was restored up to offset %d from %s, and the "
+            "next term begins above controller epoch %d; %s",
+            *(restore.image.next_offset, source_text(restore), epoch),
             "newer decisions may be missing: compare topics, users and partitions with what you "
             "expect"
             if restore.confirmed
             else "no decision that a broker applied is missing",
         )
+
+
+def source_text(restore: Restore) -> str:
+    """Return for people where a restored history comes from."""
+    if restore.from_backup:
+        return "the backup"
+    return f"the copies of {brokers_text(restore.from_brokers)}"

@@ -82,11 +82,11 @@ _content = msgspec.msgpack.Decoder(CopyContent)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenCopy:
-    """A broker's copy of the metadata, proven by its own parts. `tail`: its newest batches;
-    `nonce` and `controller_epoch`: those of its last batch; `digest`: names the history to
-    people."""
+    """A copy of the metadata, proven by its own parts: a broker's, or with `broker_id` None that of
+    the backup. `tail`: its newest batches; `nonce` and `controller_epoch`: those of its last batch;
+    `digest`: names the history to people."""
 
-    broker_id: BrokerId
+    broker_id: BrokerId | None
     image: ClusterImage
     tail: MetadataTail
     nonce: str
@@ -105,11 +105,11 @@ class ProvenCopy:
 
 
 def prove_copy(
-    stored: bytes, cluster_id: UUID, broker_id: BrokerId, position: LogPosition
+    stored: bytes, cluster_id: UUID, broker_id: BrokerId | None, position: LogPosition
 ) -> ProvenCopy | str:
     """Return the metadata in a copy as it was sent, or a sentence that says why it is not proven.
     The copy must be of this cluster, without gaps and contradictions, and end at the position that
-    the broker states."""
+    the broker, or the backup (`broker_id` None), states."""
     inflater = zlib.decompressobj()
     try:
         content = _content.decode(inflater.decompress(stored, CONTENT_BYTES_MAX))
@@ -188,13 +188,15 @@ class Unsure(Enum):
     ONE_HOLDER = "one holder"
     ACTED_BEYOND = "acted beyond"
     LOG_DIFFERS = "log differs"
+    BACKUP = "from the backup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Restore this history. `image`, `nonce`, `controller_epoch`: those at its end; `from_brokers`:
     the brokers that hold the end of the copy; `choice`: the history's name; `confirmed`: True if a
-    person confirmed it although it is uncertain."""
+    person confirmed it although it is uncertain; `from_backup`: True if the copy is the backup's,
+    and brokers that followed another history are to abandon it."""
 
     image: ClusterImage
     nonce: str
@@ -202,6 +204,7 @@ class Restore:
     from_brokers: tuple[BrokerId, ...]
     choice: str
     confirmed: bool = False
+    from_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +222,7 @@ class RestoreCase:
     """All that is known when a log is to be restored. `offered`: by broker; `copy`: the proven copy
     that reaches furthest; `unproven`: why a broker's copy is not proven; `log`: what is stored;
     `confirmed`: the history that a person confirmed, or empty; `expected`: brokers with volumes, if
-    the log is empty."""
+    the log is empty; `exact`: True if a person asks for this end, and nothing after it."""
 
     offered: Mapping[BrokerId, Offered]
     log: StoredLog
@@ -227,6 +230,7 @@ class RestoreCase:
     unproven: Mapping[BrokerId, str] = field(default_factory=dict)
     confirmed: str = ""
     expected: frozenset[BrokerId] = frozenset()
+    exact: bool = False
 
 
 def decide_restore(case: RestoreCase) -> Restore | NotRestored:
@@ -240,13 +244,13 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
     confirmed = case.confirmed == copy.choice
     if found and not confirmed:
         text = (
-            f"Broker {copy.broker_id} holds the newest proven metadata, up to offset "
-            f"{copy.image.next_offset}. It is not restored without a person: "
-            f"{'; '.join(sentence for _, sentence in found)}."
+            f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored "
+            f"without a person: {'; '.join(sentence for _, sentence in found)}."
         )
         reasons = tuple(reason for reason, _ in found)
         return NotRestored(reasons=reasons, sentence=text, choice=copy.choice)
-    image, nonce, epoch = _continued(copy, case.log)
+    log = StoredLog() if case.exact else case.log
+    image, nonce, epoch = _continued(copy, log)
     return Restore(
         image=image,
         nonce=nonce,
@@ -254,7 +258,14 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
         from_brokers=ends,
         choice=copy.choice,
         confirmed=bool(found),
+        from_backup=copy.broker_id is None,
     )
+
+
+def _holder(copy: ProvenCopy) -> str:
+    if copy.broker_id is None:
+        return "The backup has proven"
+    return f"Broker {copy.broker_id} holds the newest proven"
 
 
 def _no_copy(case: RestoreCase) -> str:
@@ -281,6 +292,8 @@ def _uncertain(
 ) -> Iterable[tuple[Unsure, str]]:
     """Yield each reason why `copy` may not be the newest history that anybody acted on, with the
     beginning of a sentence."""
+    if copy.broker_id is None:
+        yield Unsure.BACKUP, "decisions after that offset would be lost"
     for broker_id, why in sorted(case.unproven.items()):
         yield Unsure.UNPROVEN, f"the copy of broker {broker_id} is not proven, since {why}"
     known = set(copy.image.brokers)
@@ -296,7 +309,9 @@ def _uncertain(
             Unsure.EMPTIED,
             f"{brokers_text(sorted(emptied))} lost the metadata that it had applied",
         )
-    if len(ends) < min(2, len(known)) and not _only_lifetimes(copy, case.offered):
+    in_backup = copy.broker_id is None
+    lone = not in_backup and len(ends) < min(2, len(known))
+    if lone and not _only_lifetimes(copy, case.offered):
         yield Unsure.ONE_HOLDER, "no other broker holds its newest records"
     if beyond := [b for b, one in sorted(case.offered.items()) if one.acted_beyond]:
         yield Unsure.ACTED_BEYOND, f"{brokers_text(beyond)} acted on a decision that no copy has"

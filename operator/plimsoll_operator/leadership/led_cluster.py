@@ -33,6 +33,7 @@ from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance_windows import HoursClock
 from plimsoll_operator.api.meta import ObjectMeta
+from plimsoll_operator.backup.backup_writer import BackupState
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.controller.restore_decision import Restore
 from plimsoll_operator.history.keeper import HistoryKeeper
@@ -40,6 +41,7 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
+from plimsoll_operator.leadership.cluster_backup import ClusterBackup
 from plimsoll_operator.leadership.cluster_remains import brokers_with_volumes
 from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.object_failures import MadeStatuses, ObjectFailures
@@ -99,6 +101,7 @@ class LedCluster:
         self._parts = parts
         # History of the cluster's leaders and ISRs; None if none is kept.
         self.history = _history_of(parts, found.key, cluster_id)
+        self._backup = ClusterBackup(parts, self._seen, cluster_id, self._backup_changed)
         self.controller = Controller(
             cluster_id=cluster_id,
             name=found.metadata.name,
@@ -112,9 +115,12 @@ class LedCluster:
                 on_open=self._opened,
                 restore_choice=self._restore_choice,
                 on_restored=self._restored,
+                read_backup=self._backup.read,
+                backup_asked=lambda: self._backup.asked,
                 expects_copies=self._expects_copies,
             ),
         )
+        self._backup.follow(self.controller)
         # The brokers with volumes, if the metadata log is empty although there are some.
         self._unrestored: frozenset[BrokerId] = frozenset()
         # Durations and outcomes of the cluster's reconcile passes, for metrics.
@@ -145,6 +151,7 @@ class LedCluster:
             show_inside=partial(_show_inside, parts, cluster_id),
             end_term=self._end_term,
             cut_api=None if parts.outage is None else parts.outage.begin,
+            backup=lambda: self._backup.state,
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
             seen_uids={},
@@ -223,6 +230,7 @@ class LedCluster:
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
+            ("the backup of the metadata", self._backup.write),
             ("the start of brokers that hold the metadata", self._bring_up),
             ("the first read of the internal CA", self._show_inside_at_once),
             ("the check of unhealthy partitions", self._look_at_restless),
@@ -271,6 +279,16 @@ class LedCluster:
             "not a broker of this cluster, or its certificate was replaced."
         )
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
+
+    def _seen(self) -> LogCluster | None:
+        return self.term.cluster
+
+    def _backup_changed(self) -> None:
+        self._mark(self._target)
+
+    @property
+    def backup(self) -> BackupState | None:
+        return self._backup.state
 
     def _restore_choice(self) -> str:
         found = self.term.cluster

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.backup.backup_place import MakeBucket
+from plimsoll_operator.backup.backup_writer import BackupState
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.history.archive import Archive
@@ -51,6 +54,10 @@ class Led(Protocol):
     def history(self) -> HistoryKeeper | None:
         """Return the writer of the cluster's history, or None if no history is kept."""
 
+    @property
+    def backup(self) -> BackupState | None:
+        """Return what is known of the cluster's backup, or None if none is wanted."""
+
     def offer(self, work: Work, after_ms: int = 0) -> None: ...
 
 
@@ -86,6 +93,10 @@ class Parts:
     alone: bool = False
     # Archive of a cluster's history of leaders and ISRs; None if none is kept.
     history: Callable[[Key, UUID], Archive] | None = None
+    # Volume that this process mounts for backups of metadata; None if it mounts none.
+    backup_directory: Path | None = None
+    # Makes the store for a backup in a bucket; None if there are none.
+    make_bucket: MakeBucket | None = None
     # Directory of the archive on this machine; empty if it is on the API server.
     history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)

@@ -275,6 +275,7 @@ class LocalCluster:
             monotonic_ms=monotonic_ms,
             alone=True,
             history=self._history,
+            backup_directory=self._layout.backup,
             history_directory=str(self._layout.history),
         )
 

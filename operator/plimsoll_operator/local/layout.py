@@ -111,6 +111,11 @@ class DirectoryLayout:
         return self.pki / f"broker-{broker_id}"
 
     @property
+    def backup(self) -> Path:
+        """Return the folder of the metadata's backup, if the LogCluster declares one."""
+        return self.root / "backup"
+
+    @property
     def listener_authority(self) -> Path:
         """Return the file of the CA certificate that clients of TLS listeners must trust."""
         return self.pki / "listener-ca.crt"

@@ -44,6 +44,7 @@ from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied, drop_
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.topic.topic_declaration import named_leaders
 from plimsoll_operator.reconcile.topic.topic_memory import topics_of
+from plimsoll_operator.status.metadata_restored_condition import way_out
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -281,7 +282,7 @@ class Start:
         if leader is not None:
             controller = leader.controller
             if controller.stalled is not None and not controller.restores:
-                return controller.stalled.message
+                return controller.stalled.message + way_out(self._key, controller.choice)
             causes = leader.term.shown.stall_causes.values()
             return next((cause.message for cause in causes if not cause.serves), None)
         stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)

@@ -22,6 +22,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.backup.backup_writer import BackupState
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
@@ -97,6 +98,8 @@ class Term:
     end_term: Callable[[], None] = lambda: None
     # Keep this process from the API server for so many milliseconds; None if it has no such means.
     cut_api: Callable[[int], None] | None = None
+    # What is known of the cluster's backup; None if none is wanted.
+    backup: Callable[[], BackupState | None] = lambda: None
     shown: ShownState = field(default_factory=ShownState)
     # State that the reconcilers keep (`kept`), by its class.
     _kept: dict[type, object] = field(default_factory=dict, init=False)

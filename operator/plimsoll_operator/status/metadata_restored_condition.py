@@ -1,5 +1,5 @@
 """The condition MetadataRestored of a LogCluster: its metadata log was restored from the brokers'
-copies. Shown for a week, also by later terms: `still_shown` finds it in the status.
+copies, or a backup. Shown for a week, also by later terms: `still_shown` finds it in the status.
 
 The reason says if the restored history was certain or a person had to confirm it.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import condition, milliseconds
 from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.controller.metadata_restoration import source_text
 from plimsoll_operator.controller.restore_decision import Restore
 from plimsoll_operator.kube.seen_objects import Key
 
@@ -23,8 +23,8 @@ def restored_condition(restore: Restore) -> Condition:
     """Return the condition for a history that was just restored."""
     text = (
         f"The metadata log had lost records. It was restored up to offset "
-        f"{restore.image.next_offset} (digest {restore.choice.partition('-')[2]}) from the copies "
-        f"of {brokers_text(restore.from_brokers)}."
+        f"{restore.image.next_offset} (digest {restore.choice.partition('-')[2]}) from "
+        f"{source_text(restore)}."
     )
     if restore.confirmed:
         text += (
@@ -53,6 +53,6 @@ def way_out(key: Key, choice: str) -> str:
     if not choice:
         return ""
     return (
-        " If you accept that, restore it: kubectl annotate --overwrite logcluster "
-        f"{key[1]} -n {key[0]} {RESTORE_METADATA}={choice}."
+        f" If you accept that, restore it by the annotation {RESTORE_METADATA}: {choice} (kubectl "
+        f"annotate --overwrite logcluster {key[1]} -n {key[0]} {RESTORE_METADATA}={choice})."
     )

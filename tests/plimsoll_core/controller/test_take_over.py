@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.cluster.records import ClusterDeclared
+from plimsoll_core.cluster.records import (
+    EPOCHS_SKIPPED,
+    ClusterDeclared,
+    MetadataVersionFinalized,
+)
 from plimsoll_core.controller.take_over import EPOCH_STEPS, PRODUCER_IDS_SKIPPED
 from plimsoll_core.messages.requests import Activated
 
@@ -67,9 +71,15 @@ def test_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: i
     assert not world.soft.leaving
 
 
-def test_restored_log_skips_epochs_before_anything_else(new_world: Any) -> None:
+@pytest.mark.parametrize(
+    ("version", "changes", "skipped"), [(4, EPOCH_STEPS, EPOCH_STEPS), (5, 1, EPOCHS_SKIPPED + 1)]
+)
+def test_restored_log_skips_epochs_before_anything_else(
+    new_world: Any, version: int, changes: int, skipped: int
+) -> None:
     """Copies are not synced: a lost election may have used the next leader epochs."""
     world = new_world(3, slice_partitions_max=2)
+    world.commit(MetadataVersionFinalized(cause="test", metadata_version=version))
     world.declare(partitions=5)
     for broker in (2, 1, 0):
         world.beat(broker, want_fence=True)
@@ -78,13 +88,14 @@ def test_restored_log_skips_epochs_before_anything_else(new_world: Any) -> None:
     begun = len(world.log)
     world.take_over(restored=True)
     records = world.log[begun + 1 :]
-    assert [type(one).__name__ for one in records[:9]] == [
-        *["PartitionsChanged"] * EPOCH_STEPS,
+    assert [type(one).__name__ for one in records[: changes + 1]] == [
+        *["PartitionsChanged"] * changes,
         "ProducerIdsAllocated",
     ]
     for key, partition in world.image.partitions.items():
-        assert partition.leader_epoch == before[key].leader_epoch + EPOCH_STEPS + 1
+        assert partition.leader_epoch == before[key].leader_epoch + skipped + 1
+        assert partition.partition_epoch > before[key].partition_epoch + skipped
         assert partition.leader == 0
     assert world.image.next_producer_id == ids + PRODUCER_IDS_SKIPPED
     world.take_over()
-    assert all(p.leader_epoch < 20 for p in world.image.partitions.values()), "once only"
+    assert all(p.leader_epoch < 20 + skipped for p in world.image.partitions.values()), "once only"

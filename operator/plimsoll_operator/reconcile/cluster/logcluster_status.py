@@ -25,6 +25,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.access import secure_condition
+from plimsoll_operator.reconcile.cluster.backup_condition import backup_conditions, backup_status
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
 from plimsoll_operator.reconcile.cluster.hibernation import hibernation_conditions
 from plimsoll_operator.reconcile.cluster.inside import certificates_status, waits_of
@@ -88,6 +89,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         pools=pools_status(image, found, cluster_memory(term).pool_sizes),
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
+        backup=backup_status(term),
     )
     told = told_by(term.controller.soft.contacts)
     whys = external_whys(term)
@@ -186,7 +188,7 @@ def _notes(term: Term) -> list[Condition]:
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: cluster_memory(term).unclean.condition(term.now_ms()),
     } | term.shown.notes
-    notes |= {one.type: one for one in hours_conditions(term)}
+    notes |= {one.type: one for one in (*hours_conditions(term), *backup_conditions(term))}
     if (secure := secure_condition(term.image, waits_of(term))) is not None:
         notes[secure.type] = secure
     if rows := that_wait(_blocked(term)):

@@ -1,0 +1,96 @@
+"""The backup of one led cluster: its tasks, and what its restore reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.backup.backup_objects import NEWEST
+from plimsoll_operator.backup.backup_place import BackupPlace, point_of
+from plimsoll_operator.backup.backup_reading import NoPoint, read_point
+from plimsoll_operator.backup.backup_stores import StoreUnavailable
+from plimsoll_operator.backup.backup_writer import BackupState, BackupWriter
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.metadata_restoration import BackupOffer
+from plimsoll_operator.leadership.process_parts import Parts
+
+
+class ClusterBackup:
+    """Writes the backup of one LogCluster while this process leads it, and reads it for a
+    restore. `cluster`: returns the LogCluster as last seen."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        cluster: Callable[[], LogCluster | None],
+        cluster_id: UUID,
+        changed: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        self._changed = changed
+        self._now_ms = parts.now_ms
+        self._place = BackupPlace(
+            cluster, cluster_id, parts.kube, parts.backup_directory, parts.make_bucket
+        )
+        self._writer: BackupWriter | None = None
+
+    @property
+    def state(self) -> BackupState | None:
+        return None if self._writer is None else self._writer.state
+
+    def follow(self, controller: Controller) -> None:
+        """Say which controller's metadata is backed up."""
+        self._writer = BackupWriter(
+            self._cluster_id, controller, self._place, self._now_ms, self._changed
+        )
+
+    async def write(self) -> None:
+        """Write the backup until cancelled."""
+        assert self._writer is not None, "the controller is known"
+        await self._writer.run()
+
+    @property
+    def asked(self) -> bool:
+        """Return True if an empty log must not begin while there may be a backup: a person asks for
+        one of its points, or states the id of a former cluster."""
+        found = self._cluster()
+        if found is None or found.spec.backup is None:
+            return False
+        return bool(self._annotation or found.spec.cluster_id)
+
+    @property
+    def _annotation(self) -> str:
+        found = self._cluster()
+        return "" if found is None else found.metadata.annotations.get(RESTORE_FROM_BACKUP, "")
+
+    async def read(self) -> BackupOffer | None:
+        """Return what the backup offers, up to the point that a person asks for. Return None if no
+        backup is declared, or it is empty and no point is asked for."""
+        text = self._annotation
+        point = point_of(text) if text else NEWEST
+        if point is None:
+            why = (
+                f"The annotation {RESTORE_FROM_BACKUP} is {text[:80]!r}: state newest, a time such "
+                "as 2026-11-30T09:00:00Z, or a metadata offset."
+            )
+            return BackupOffer(why=why, asked=True)
+        store = await self._place.store()
+        if store is None:
+            return None
+        if isinstance(store, str):
+            return BackupOffer(why=store, asked=bool(text))
+        try:
+            if not text and not await store.stored():
+                return None
+            found = await read_point(store, self._cluster_id, point)
+        except NoPoint as error:
+            return BackupOffer(why=str(error), asked=bool(text))
+        except StoreUnavailable as error:
+            why = f"The backup in {store.place} cannot be read: {error}."
+            return BackupOffer(why=why, asked=bool(text))
+        finally:
+            await store.close()
+        return BackupOffer(copy=found.copy, asked=bool(text))

@@ -1,0 +1,106 @@
+"""The metadata of a local cluster comes back from its backup when every other copy is gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local_cluster import (
+    DidNotStart,
+    LocalCluster,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP, RESTORE_METADATA
+
+PARTITIONS = 3
+LOG_CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
+
+
+def declare(path: Path, **annotations: str) -> Path:
+    metadata = json.dumps({"name": "main", "annotations": annotations})
+    path.write_text(f"""\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {metadata}
+spec:
+  storage: {{size: 1Gi}}
+  backup: {{}}
+""")
+    return path
+
+
+def status_of(cluster: LocalCluster) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]
+    return found
+
+
+def backed_up(cluster: LocalCluster) -> int | None:
+    """The metadata offset, once all of it is in the backup."""
+    shown = status_of(cluster)
+    stored: int = (shown.get("backup") or {}).get("offset", 0)
+    return stored if stored >= shown["metadataLog"]["offset"] else None
+
+
+def lose_metadata(root: Path) -> None:
+    shutil.rmtree(root / "metadata")
+    for broker_id in range(3):
+        shutil.rmtree(root / f"broker-{broker_id}" / "__cluster_metadata")
+
+
+def choice_of(cluster: LocalCluster) -> str:
+    """What a start without a person says that it would restore."""
+    with pytest.raises(DidNotStart):
+        cluster.start()
+    found = re.findall(rf"annotation {RESTORE_METADATA}: (\d+-[0-9a-f]+) ", cluster.said())
+    assert found, cluster.said()
+    return str(found[-1])
+
+
+def test_lost_metadata_is_restored_from_the_backup(tmp_path: Path) -> None:
+    file = declare(tmp_path / "main.yaml")
+    cluster = LocalCluster(tmp_path / "c", files=[file])
+    with cluster:
+        cluster.create_topic("t", PARTITIONS)
+        acked = produce(cluster.bootstrap, "t", [b"%06d" % number for number in range(2_000)])
+        wait_for("a backup of everything", lambda: backed_up(cluster))
+        conditions = {one["type"]: one for one in status_of(cluster)["conditions"]}
+        assert conditions["BackedUp"]["status"] == "True"
+    lose_metadata(tmp_path / "c")
+    declare(file, **{RESTORE_FROM_BACKUP: "newest"})
+    choice = choice_of(cluster)
+    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice})
+    with cluster:
+        cluster.wait_isr("t", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
+        wait_for("the backup goes on", lambda: backed_up(cluster))
+
+
+def test_killed_operator_leaves_a_whole_backup(tmp_path: Path) -> None:
+    """Topics that were made before the last stored offset are in it; the next operator goes on."""
+    file = declare(tmp_path / "main.yaml")
+    cluster = LocalCluster(tmp_path / "c", files=[file])
+    cluster.start()
+    for number in range(3):
+        cluster.create_topic(f"before-{number}", PARTITIONS)
+        cluster.kill_everything()
+        cluster.start()
+    acked = produce(cluster.bootstrap, "before-0", [b"%06d" % number for number in range(500)])
+    wait_for("a backup of everything", lambda: backed_up(cluster))
+    cluster.create_topic("late", PARTITIONS)
+    cluster.kill_everything()
+    lose_metadata(tmp_path / "c")
+    declare(file, **{RESTORE_FROM_BACKUP: "newest"})
+    choice = choice_of(cluster)
+    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice})
+    with cluster:
+        for number in range(3):
+            cluster.wait_isr(f"before-{number}", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "before-0", PARTITIONS))

@@ -1,0 +1,202 @@
+"""A backup as one operator after the other writes it, and what can be read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.plimsoll_operator.backup.followed_log import FollowedLog, writer_of, written
+from tests.plimsoll_operator.test_group_commit import CLUSTER
+
+from plimsoll_core.cluster.image_encoding import encode_image
+from plimsoll_operator.backup import backup_writer
+from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point, parse
+from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, parsed, read_point
+from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoredName, StoreUnavailable
+
+
+class Hours:
+    """A wall clock that is a second further at each look."""
+
+    now_ms = 1_800_000_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1_000
+        return self.now_ms
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_writer, "EVERY_S", 0.001)
+    monkeypatch.setattr(backup_writer, "AGAIN_S", 0.001)
+    monkeypatch.setattr(backup_writer, "LOOK_S", 0.01)
+
+
+def names_in(path: Path) -> list[ObjectName]:
+    return sorted(parsed(one.name for one in path.iterdir()), key=lambda one: one.order)
+
+
+async def read(path: Path, point: Point = NEWEST) -> BackupCopy:
+    return await read_point(DirectoryBackup(path), CLUSTER, point)
+
+
+async def test_newest_point_is_the_committed_image(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    await written(writer, log)
+    log.change(5)
+    await written(writer, log)
+    found = await read(tmp_path)
+    assert encode_image(found.copy.image) == encode_image(log.image)
+    assert found.copy.nonce == log.tail.end_nonce
+    assert writer.state is not None
+    assert writer.state.behind_since_ms is None
+    assert writer.state.end == log.tail.end
+
+
+async def test_every_batch_ends_a_point(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    await written(writer, log)
+    begun = log.image.next_offset
+    log.change(6)
+    await written(writer, log)
+    for end, image in log.images.items():
+        if end > begun:
+            for offset in (end, end + 1):
+                if offset <= log.image.next_offset:
+                    found = await read(tmp_path, Point(offset=offset))
+                    assert encode_image(found.copy.image) == encode_image(image)
+
+
+async def test_next_operator_goes_on_without_snapshot(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    log.begin_term(3)
+    log.change(2)
+    await written(writer_of(log, tmp_path, hours), log)
+    assert [one.is_snapshot for one in names_in(tmp_path)] == [True, False]
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_writer_too_far_behind_stores_a_snapshot(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    log.change(4)
+    log.forget()
+    log.change()
+    await written(writer_of(log, tmp_path, hours), log)
+    assert [one.is_snapshot for one in names_in(tmp_path)] == [True, True]
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_two_writers_at_once_make_one_history(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    deposed, leading = writer_of(log, tmp_path, hours), writer_of(log, tmp_path, hours)
+    await written(deposed, log)
+    log.change(2)
+    await written(leading, log)
+    await written(deposed, log)
+    log.begin_term(3)
+    await written(leading, log)
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_snapshots_follow_many_objects_and_old_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_writer, "OBJECTS_MAX", 3)
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    for _ in range(20):
+        log.change()
+        await written(writer, log)
+        hours.now_ms += 86_400_000
+    names = names_in(tmp_path)
+    assert 1 < sum(one.is_snapshot for one in names) < 20
+    assert min(one.written_ms for one in names) > hours.now_ms - 11 * 86_400_000
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+class Refusing(DirectoryBackup):
+    """A place that refuses its first writes."""
+
+    refusals = 3
+
+    async def write(self, name: str, data: bytes) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("no space is left")
+        await super().write(name, data)
+
+
+async def test_place_that_refuses_is_tried_again(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    store = Refusing(tmp_path)
+    writer = writer_of(log, store, hours)
+    await written(writer, log)
+    assert store.refusals == 0
+    assert writer.state is not None
+    assert writer.state.why == ""
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_deleted_objects_are_noticed_and_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_writer, "LIST_MS", 1)
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    await written(writer, log)
+    for one in tmp_path.iterdir():
+        one.unlink()
+    log.change()
+    await written(writer, log)
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_backup_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    with pytest.raises(NoPoint, match="of cluster"):
+        await read_point(DirectoryBackup(tmp_path), type(CLUSTER)(int=5), NEWEST)
+
+
+async def test_swapped_objects_are_refused(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    await written(writer, log)
+    for _ in range(2):
+        log.change()
+        await written(writer, log)
+    _, first, second = (tmp_path / str(one) for one in names_in(tmp_path))
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    with pytest.raises(NoPoint, match="another object"):
+        await read(tmp_path)
+
+
+async def test_torn_object_leaves_the_points_before_it(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    await written(writer, log)
+    before = log.image
+    log.change()
+    await written(writer, log)
+    newest = tmp_path / str(names_in(tmp_path)[-1])
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(NoPoint, match="checksum"):
+        await read(tmp_path)
+    assert (await read(tmp_path, Point(offset=before.next_offset))).copy.image == before
+
+
+async def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "notes.txt")
+    await written(writer_of(log, tmp_path, hours), log)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    found = await DirectoryBackup(tmp_path).stored()
+    assert [parse(one.name) is not None for one in found] == [True]
+    assert found == [StoredName(found[0].name, (tmp_path / found[0].name).stat().st_size)]
