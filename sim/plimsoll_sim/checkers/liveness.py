@@ -7,6 +7,7 @@ from typing import Protocol
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.planner import rebalance
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.kube.kube_api import Object
@@ -184,9 +185,11 @@ def _members(world: Healed) -> Iterator[str]:
 
 def _rebalances(world: Healed) -> Iterator[str]:
     """Yield a sentence for each Rebalance that has not ended, and for each deleted one that is
-    still committed."""
+    still committed. One whose mode the metadata version does not know waits for an upgrade."""
     image, objects = world.ghost.image, world.objects
     for name, found in objects.rebalances.items():
+        if rebalance.too_old(image, found.spec.mode):
+            continue
         row = image.rebalances.get(found.metadata.uid)
         if row is None or row.phase in ("Beginning", "Running"):
             yield f"{name} has not ended: {row}"
