@@ -48,8 +48,10 @@ class Outcome:
         """If the tier failed without a report about a test, explain that by the end of its
         output."""
         if self.failed and not self.failures:
-            lines = [self.note, *last_lines(log, REASON_LINES - bool(self.note))]
-            self.failures.append(Failure(self.name, "\n".join(lines)))
+            last = last_lines(log, REASON_LINES)
+            # The first line may be the only one that is printed.
+            first = f"{self.note}, at {last[-1].strip()}" if self.note and last else self.note
+            self.failures.append(Failure(self.name, "\n".join([first, *last][:REASON_LINES])))
 
 
 def last_lines(log: Path, count: int) -> list[str]:

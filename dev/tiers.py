@@ -21,7 +21,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
-from dev.processor_time import Busy
+import psutil
+from dev.processor_time import Busiest, Busy
 from dev.tier_lanes import PATIENT, ROOT, TIERS, Lane, Tier, named
 from dev.tier_summary import Outcome, judge, progress, summary
 
@@ -45,6 +46,16 @@ def environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
+def kill_tree(pid: int) -> None:
+    """Kill a process and its descendants, those in sessions of their own too: they would go on
+    taking processor time from the tests that follow."""
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 class Run:
     """One run of this script: its child processes, each in a process group of its own, so that a
     child that hangs can be killed with its own children; and the tiers that have ended or are
@@ -63,6 +74,7 @@ class Run:
         self.tools = threading.Event()
         self._children: set[int] = set()
         self._ended = False
+        self._busiest = Busiest()
 
     def child(
         self, command: list[str], limit_s: float, output: TextIO | None, *, patient: bool = False
@@ -84,8 +96,7 @@ class Run:
 
         def kill() -> None:
             late.set()
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_tree(process.pid)
 
         limit = threading.Timer(limit_s, kill)
         limit.start()
@@ -175,8 +186,11 @@ class Run:
             f"{name} {now - began:.0f} s{progress(log)}"
             for name, (log, began) in list(self.under_way.items())
         ]
+        busiest = self._busiest.told()
         if told and not self.live:
             self.say("  under way: " + "; ".join(told))
+            if busiest:
+                self.say("  busiest: " + "; ".join(busiest))
 
 
 def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:

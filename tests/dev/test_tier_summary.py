@@ -76,9 +76,9 @@ def test_tier_without_report_shows_note_and_output(
     outcome.explain(log)
     assert shown([outcome], capsys)[-5:] == [
         "e2e: e2e",
-        "    stopped at its limit of 9 s",
+        "    stopped at its limit of 9 s, at tests/a.py::test_c",
+        "    before",
         "    tests/a.py::test_b PASSED [ 12%]",
-        "    tests/a.py::test_c",
         ENDING.format(1),
     ]
 
