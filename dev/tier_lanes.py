@@ -39,6 +39,8 @@ class Tier:
     name: str
     about: str
     marker: str
+    # Bounds a tier that hangs between tests; a test has a bound of its own. Many times what a tier
+    # takes on an idle machine.
     limit_s: int
     lane: Lane
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
@@ -90,25 +92,25 @@ USING = e2e(
 KILLING = e2e("operations", "inside", "listeners", "drills")
 TIERS = (
     Tier(name="e2e-using", about="a real Kubernetes: the demo, topics, kubectl plimsoll, mishaps",
-         lane=Lane.RELEASE, marker="e2e", limit_s=1800, paths=USING, workers=2),
+         lane=Lane.RELEASE, marker="e2e", limit_s=3600, paths=USING, workers=2),
     Tier(name="e2e-killing", about="growing, moving, rolling, authorities, the operator killed",
-         lane=Lane.RELEASE, marker="e2e", limit_s=2700, paths=KILLING, workers=2),
+         lane=Lane.RELEASE, marker="e2e", limit_s=3600, paths=KILLING, workers=2),
     Tier(name="e2e-alone", about="what disturbs all clusters: upgrades, outages, alerts",
          lane=Lane.RELEASE, marker="e2e", limit_s=3600, paths=("tests/e2e",),
          ignored=(*BARE, *USING, *KILLING)),
     Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
-         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE),
+         lane=Lane.BARE_NODE, marker="e2e", limit_s=3600, paths=BARE),
     Tier(name="integration", about="local clusters of real processes, kill -9",
-         lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",),
+         lane=Lane.PROCESSES, marker="integration", limit_s=3600, paths=("tests/integration",),
          workers=2),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
-         lane=Lane.CLIENTS, marker="conformance", limit_s=1800, paths=("tests/conformance",)),
+         lane=Lane.CLIENTS, marker="conformance", limit_s=3600, paths=("tests/conformance",)),
     Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
-         marker="spark", limit_s=2400, paths=("tests/plimsoll_spark",)),
+         marker="spark", limit_s=3600, paths=("tests/plimsoll_spark",)),
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
-         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
+         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=4500,
          ignored=MARKED),
 )  # fmt: skip
 
