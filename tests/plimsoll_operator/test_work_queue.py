@@ -122,3 +122,24 @@ async def test_key_with_bug_waits_for_backoff(
     await asyncio.wait_for(done.wait(), 30)
     assert handled == ["bad", "good", "good"]
     await stopped(task)
+
+
+async def test_repeated_retry_is_logged_once(caplog: pytest.LogCaptureFixture):
+    """A pass that waits comes twice a second; only another reason is news."""
+    caplog.set_level("INFO", logger="plimsoll.queue")
+    reasons = iter(["waits"] * 5 + ["other"] * 2)
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        if (why := next(reasons, None)) is None:
+            done.set()
+            return
+        raise Retry(why, after_ms=1)
+
+    queue = ReconcileQueue(handle, workers=1)
+    queue.add("a")
+    task = await started(queue)
+    await asyncio.wait_for(done.wait(), 30)
+    await stopped(task)
+    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+    assert said == ["waits", "other"]

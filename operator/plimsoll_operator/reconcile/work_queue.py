@@ -65,6 +65,8 @@ class ReconcileQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         # Keys of which the last attempt raised `PassFailed`; `add` does not shorten their delay.
         self._held: set[K] = set()
+        # The last reason of each key's retries that was logged.
+        self._said: dict[K, str] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
@@ -95,6 +97,7 @@ class ReconcileQueue(Generic[K]):
         key that waits or is being handled stays so."""
         self._failures.pop(key, None)
         self._held.discard(key)
+        self._said.pop(key, None)
         if self._times is not None and key not in self._running:
             self._times.abandoned(key)
         if timer := self._timers.pop(key, None):
@@ -154,7 +157,7 @@ class ReconcileQueue(Generic[K]):
         try:
             await self._handle(key)
         except Retry as retry:
-            logger.info("%s: the reconcile pass did not finish, retrying: %s", key, retry)
+            self._say(key, str(retry))
             if isinstance(retry, PassFailed):
                 self._held.add(key)
             else:
@@ -163,7 +166,15 @@ class ReconcileQueue(Generic[K]):
             return retry.after_ms if retry.after_ms is not None else backoff_ms(failures)
         self._failures.pop(key, None)
         self._held.discard(key)
+        self._said.pop(key, None)
         return None
+
+    def _say(self, key: K, why: str) -> None:
+        """Log why the key is retried, once until the reason changes or a pass ends well. The
+        object's status shows a reason that lasts."""
+        if self._said.get(key) != why:
+            self._said[key] = why
+            logger.info("%s: the reconcile pass did not finish, retrying: %s", key, why)
 
 
 def backoff_ms(failures: int) -> int:
