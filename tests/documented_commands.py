@@ -105,6 +105,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl plimsoll schedules -n kafka",
         "kubectl plimsoll adopt orders -n kafka | kubectl apply -f -",
         "kubectl plimsoll report -n kafka -f report.tar.gz",
+        "kubectl plimsoll restore-metadata -n kafka",
     ),
     "tests/e2e/test_cli.py": (
         "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",

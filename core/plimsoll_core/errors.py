@@ -120,6 +120,7 @@ class Reason(Enum):
     BrokerIdNotRegistered = (Code.BROKER_ID_NOT_REGISTERED, "broker-id-not-registered")
     VolumeNotEmptied = (Code.INVALID_REGISTRATION, "volume-replaced-needs-consent")
     MetadataRegressed = (Code.NOT_CONTROLLER, "metadata-regressed")
+    MetadataDismissed = (Code.INVALID_REGISTRATION, "metadata-dismissed")
     MetadataTooNew = (Code.UNSUPPORTED_VERSION, "metadata-too-new")
     MetadataTooOld = (Code.UNSUPPORTED_VERSION, "metadata-too-old")
     InsideNotReady = (Code.INVALID_REQUEST, "inside-not-ready")

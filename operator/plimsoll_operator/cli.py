@@ -93,6 +93,9 @@ def local(
             " rights, use certificates between brokers. Default port of broker 0: 9094.",
         ),
     ] = False,
+    restore_metadata: Annotated[
+        str, typer.Option(help="Confirm a history of lost metadata, as the last start named it.")
+    ] = "",
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.
 
@@ -111,6 +114,7 @@ def local(
         restart=not no_restart,
         documents=documents,
         address=address.strip("[]"),
+        restore_metadata=restore_metadata,
     )
     tune()
     switch_soon()

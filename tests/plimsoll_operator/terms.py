@@ -47,6 +47,7 @@ class StubController:
         self.stats = ControllerStats()
         self.snapshotter = StubSnapshotter()
         self.drill_orders = DrillOrders(lambda: self.now_ms)
+        self.not_restored = None
         self.reply: Reply = lambda _: Done()
         self.asked: list[Request] = []
 

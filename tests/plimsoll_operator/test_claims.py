@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
+from plimsoll_core.cluster.model import DismissedCopy
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
@@ -166,3 +168,27 @@ async def test_stop_ends_the_listening(clock: Callable[[int], None]) -> None:
             await asyncio.sleep(0)
         await controller.stop()
         assert await task is Outcome.STOPPED
+
+
+async def test_dismissed_copy_ends_no_term() -> None:
+    """Its broker is told to drop it, and registers with an empty one."""
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=0)
+    task = asyncio.create_task(controller.run())
+    claim = a_claim()
+    assert claim.position is not None
+    gone = DismissedCopy(
+        broker_id=claim.broker_id,
+        applied_offset=claim.position.applied_offset,
+        nonce=claim.position.nonce or "",
+    )
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        queue = controller._committer.queue
+        queue.committed = replace(queue.committed, dismissed=(gone,))
+        answer = await controller.request(claim)
+        assert isinstance(answer, Refused)
+        assert answer.reason == "MetadataDismissed"
+        assert controller.active
+        await controller.request(a_claim(offset=901))
+        assert await task in (Outcome.STALLED, Outcome.DEPOSED), "another copy of it is a claim"

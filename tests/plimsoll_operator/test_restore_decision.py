@@ -302,3 +302,70 @@ def test_copy_with_gap_or_contradiction_is_not_proven() -> None:
         stored = zlib.compress(msgspec.msgpack.encode(content))
         assert isinstance(prove_copy(stored, CLUSTER, BrokerId(1), NEW.position), str)
     assert isinstance(prove_copy(b"no copy", CLUSTER, BrokerId(1), NEW.position), str)
+
+
+# --- a broker that returns with another history ---------------------------------------------------
+
+KEPT = NEW.add(opening(3), epoch=3).add(members(1, 2, 3, 5), epoch=3)
+GONE = NEW.add(
+    TopicCreated(cause="client", topic_id=uuid4(), name="t", replication_factor=1, min_isr=1),
+    epoch=2,
+)
+
+
+def divided(confirmed: str = "", gone: Chain = GONE) -> RestoreCase:
+    """Brokers 1 and 2 follow the log, broker 3 another history."""
+    case = a_case(copy=KEPT, log=KEPT, confirmed=confirmed, b1=KEPT, b2=KEPT, b3=gone)
+    return replace(case, others={BrokerId(3): gone.proven(3)})
+
+
+def test_returned_history_is_offered_to_be_given_up() -> None:
+    found = decide_restore(divided())
+    assert isinstance(found, NotRestored)
+    (choice,) = found.choices
+    assert choice.keeps_log
+    assert choice.from_brokers == (1, 2)
+    assert "topics with their records t" in choice.gives_up
+    kept = decide_restore(divided(choice.value))
+    assert isinstance(kept, Restore)
+    assert kept.image == KEPT.image
+    assert [one.broker_id for one in kept.dismissed] == [3]
+    row = kept.row(at_ms=7)
+    assert row.confirmed
+    assert row.dismissed[0].nonce == GONE.position.nonce
+
+
+def test_confirmation_names_what_is_given_up() -> None:
+    """The log that is kept may grow by a term; another copy needs another confirmation."""
+    found = decide_restore(divided())
+    assert isinstance(found, NotRestored)
+    grown = KEPT.add(opening(4), epoch=4)
+    case = a_case(copy=KEPT, log=grown, confirmed=found.choice, b1=KEPT, b2=grown, b3=GONE)
+    assert isinstance(decide_restore(replace(case, others={BrokerId(3): GONE.proven(3)})), Restore)
+    other = GONE.add(members(1), epoch=2)
+    assert isinstance(decide_restore(divided(found.choice, gone=other)), NotRestored)
+
+
+def test_unproven_history_is_not_given_up() -> None:
+    case = replace(divided(), others={})
+    found = decide_restore(case)
+    assert isinstance(found, NotRestored)
+    assert not any(one.keeps_log for one in found.choices)
+    again = decide_restore(replace(case, confirmed=found.choice))
+    assert isinstance(again, Restore)
+    assert again.dismissed == ()
+
+
+def test_followed_log_may_be_given_up_for_copy() -> None:
+    """The copy that reaches furthest is the returned one: a person chooses among both."""
+    long = GONE.add(members(1), epoch=2).add(members(1, 2), epoch=2)
+    case = a_case(copy=long, log=KEPT, b1=KEPT, b2=KEPT, b3=long)
+    others = {BrokerId(b): KEPT.proven(b) for b in (1, 2)}
+    case = replace(case, copy=long.proven(3), others=others)
+    found = decide_restore(case)
+    assert isinstance(found, NotRestored)
+    assert [one.keeps_log for one in found.choices] == [False, True]
+    chosen = decide_restore(replace(case, confirmed=found.choices[0].value))
+    assert isinstance(chosen, Restore)
+    assert chosen.image == long.image
+    assert [one.broker_id for one in chosen.dismissed] == [1, 2]

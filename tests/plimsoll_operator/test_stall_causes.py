@@ -21,6 +21,7 @@ from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, VOLUME_CLAIMS
 from plimsoll_operator.reconcile.blocked_actions import ORDER, STALLED
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.cluster.unrestored import RESTORING, restoring
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.shown_state import ShownState
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
@@ -123,6 +124,14 @@ def hold_volume(scene: Scene, size: str) -> None:
     meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": own}
     spec = {"resources": {"requests": {"storage": size}}}
     scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
+
+
+def test_waiting_cause_makes_cluster_unready_not_stalled():
+    shown = ShownState()
+    shown.stall_causes[StallSource.CONTROLLER] = restoring("The log is restored.")
+    assert shown.notes["Stalled"].status == "False"
+    assert shown.notes["Stalled"].reason == RESTORING
+    assert (shown.notes["Ready"].status, shown.notes["Ready"].reason) == ("False", RESTORING)
 
 
 async def test_ungrowable_volume_does_not_hide_deletion():

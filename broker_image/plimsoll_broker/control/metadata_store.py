@@ -142,6 +142,16 @@ class MetadataCopy:
         self.sync()
         return replica
 
+    def clear(self, cluster_id: UUID) -> StoredMetadata:
+        """Remove what is stored, and return an empty image. Raises StorageError."""
+        self.close()
+        # The snapshot first: batches without it are not loaded after a crash.
+        for name in sorted(self._disk.list(self._directory)):
+            self._disk.remove(self._directory / name)
+        self._disk.sync_directory(self._directory)
+        self._snapshot_bytes = 0
+        return self.load(cluster_id)
+
     def content(self, replica: StoredMetadata, *, stored: bool) -> CopyContent:
         """Return the metadata that this broker has applied, `replica`, to be sent: the stored
         snapshot and the batches after it. Without `stored`, or if the files do not end where

@@ -88,6 +88,11 @@ class MetadataStream:
         records because the disk failed."""
         return None if self._copy_is_behind else self.image.next_offset
 
+    def forget(self) -> None:
+        """Remove the local copy and begin with empty metadata. For a broker that has not registered
+        yet, so that nothing has been done by the old metadata."""
+        self.replica = self._copy.clear(self._client.peers.cluster_id)
+
     def subscribe(self, callback: Callback) -> None:
         """Have `callback` called with the old and the new cluster image after each applied update,
         after the earlier subscribers."""

@@ -13,12 +13,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
+from plimsoll_broker.background import in_thread
 from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
@@ -42,8 +44,9 @@ from plimsoll_broker.storage.cleaner.round import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster import listener_peers
-from plimsoll_core.cluster.model import Endpoint
+from plimsoll_core.cluster.model import Endpoint, PartitionKey
 from plimsoll_core.cluster.record_versions import UNDERSTOOD, MetadataTooNew
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.brokers import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
@@ -379,6 +382,11 @@ class BrokerNode:
             match answer:
                 case Registered():
                     return answer
+                case Refused(reason=Reason.MetadataDismissed.name, message=message):
+                    logger.warning("this broker begins with empty metadata: %s", message)
+                    await in_thread(partial(self._forget_history, stream))
+                    request = replace(request, previous_broker_epoch=None, position=stream.position)
+                    self._registration = request
                 case Refused(reason=reason, message=message) if reason in FINAL_REFUSALS:
                     raise CannotStart(message)
                 case Refused(message=message):
@@ -393,6 +401,23 @@ class BrokerNode:
                         f"the controller answered a registration with an "
                         f"unexpected message: {other}"
                     )
+
+    def _forget_history(self, stream: MetadataStream) -> None:
+        """Drop the copy of the metadata, of a history that was given up, and set aside every log
+        that other replicas have too: in both histories records may have been written at the same
+        offsets in the same leader epoch, so no comparison of epochs finds where they part. The logs
+        go first: a crash in between repeats this. May run in a thread."""
+        image = stream.image
+
+        def replicated(topic: str, index: int) -> bool:
+            topic_id = image.topic_ids.get(topic)
+            if topic_id is None:
+                return True
+            known = image.partitions.get(PartitionKey(topic_id, index))
+            return known is None or len(known.replicas) > 1
+
+        self._store.doubt_logs(replicated, monotonic_ms())
+        stream.forget()
 
     # --- stop -----------------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ LOST_MS_MAX = 9_000
 
 
 class LifetimeOver(Exception):
-    """Another process has registered with this broker id, so this one must stop."""
+    """This process must stop: another one has registered with this broker id, or a person gave up
+    the metadata that it has applied, and its next start begins with none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,9 @@ class Heartbeats:
                 self.fenced = is_fenced
                 self.may_stop = self._want_shutdown and should_shut_down
                 self._changed.set()
-            case Refused(reason=Reason.StaleBrokerEpoch.name, message=message):
+            case Refused(
+                reason=Reason.StaleBrokerEpoch.name | Reason.MetadataDismissed.name, message=message
+            ):
                 raise LifetimeOver(message)
             case other:
                 logger.warning(

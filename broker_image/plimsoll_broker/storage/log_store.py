@@ -288,6 +288,17 @@ class LogStore(CheckpointFiles):
         self.clean_epoch = volume_owner.take_marker(self.disk, self.directory)
         return self.clean_epoch
 
+    def doubt_logs(self, replicated: Callable[[str, int], bool], now_ms: int) -> None:
+        """Treat the last stop as unclean, and set aside the logs of partitions that are
+        `replicated`, durably. Call it before `load`. Raise StorageError."""
+        self.clean_epoch = None
+        for name in self.disk.list(self.directory):
+            path = self.directory / name
+            partition = checkpoint_formats.partition_of(name)
+            if partition is not None and replicated(*partition) and self.disk.is_directory(path):
+                self.deleted.move(path, STRAY, now_ms)
+        self.deleted.sync()
+
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:

@@ -62,7 +62,12 @@ def apply_all(image: ClusterImage, records: Iterable[r.Record]) -> ClusterImage:
 def _controller_changed(image: ClusterImage, record: r.ControllerChanged) -> ClusterImage:
     assert record.controller_epoch > image.controller_epoch, "controller epochs only grow"
     terms = with_term(image.terms, record.term_id, image.next_offset)
-    return replace(image, controller_epoch=record.controller_epoch, terms=terms)
+    image = replace(image, controller_epoch=record.controller_epoch, terms=terms)
+    if (restored := record.restored) is None:
+        return image
+    named = {one.broker_id: one for one in (*image.dismissed, *restored.dismissed)}
+    dismissed = tuple(one for _, one in sorted(named.items()))
+    return replace(image, restored=restored, dismissed=dismissed)
 
 
 def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> ClusterImage:
@@ -107,7 +112,8 @@ def _broker_registered(image: ClusterImage, record: r.BrokerRegistered) -> Clust
         shutting_down=False,
         revision=record.revision,
     )
-    return replace(image, brokers=image.brokers.set(broker.id, broker))
+    dismissed = tuple(one for one in image.dismissed if one.broker_id != broker.id)
+    return replace(image, brokers=image.brokers.set(broker.id, broker), dismissed=dismissed)
 
 
 def _broker_updated(image: ClusterImage, record: r.BrokerUpdated) -> ClusterImage:

@@ -22,7 +22,9 @@ from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
     ControllerTerm,
+    DismissedCopy,
     Grant,
+    HistoryRestored,
     Partition,
     PartitionKey,
     Reassignment,
@@ -85,6 +87,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     quotas: tuple[QuotaRow, ...] | UnsetType = UNSET
     inside: Inside | UnsetType = UNSET
     terms: tuple[ControllerTerm, ...] | UnsetType = UNSET
+    restored: HistoryRestored | UnsetType = UNSET
+    dismissed: tuple[DismissedCopy, ...] | UnsetType = UNSET
     hibernated: bool | UnsetType = UNSET
 
 
@@ -123,6 +127,8 @@ def encode_image(image: ClusterImage) -> bytes:
         quotas=_quota_rows(image) or UNSET,
         inside=UNSET if image.inside == NOTHING_INSIDE else image.inside,
         terms=image.terms or UNSET,
+        restored=UNSET if image.restored is None else image.restored,
+        dismissed=image.dismissed or UNSET,
         hibernated=image.hibernated or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
@@ -168,6 +174,8 @@ def decode_image(data: bytes) -> ClusterImage:
         quotas=quotas_of(snapshot.quotas or ()),
         inside=NOTHING_INSIDE if snapshot.inside is UNSET else snapshot.inside,
         terms=() if snapshot.terms is UNSET else snapshot.terms,
+        restored=None if snapshot.restored is UNSET else snapshot.restored,
+        dismissed=() if snapshot.dismissed is UNSET else snapshot.dismissed,
         hibernated=snapshot.hibernated is True,
     )
 

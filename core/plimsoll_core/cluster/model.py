@@ -376,14 +376,40 @@ class ControllerTerm(_Stored, frozen=True, kw_only=True):
     first_offset: MetadataOffset
 
 
+class DismissedCopy(_Stored, frozen=True, kw_only=True):
+    """A broker's copy of the metadata that a person gave up: it holds records that are not in this
+    log. `applied_offset` and `nonce` are its end. Its broker drops it and begins with an empty
+    one."""
+
+    broker_id: BrokerId
+    applied_offset: MetadataOffset
+    nonce: str
+
+
+class HistoryRestored(_Stored, frozen=True, kw_only=True):
+    """The last restore of the metadata log. `at_ms`: the time; `end_offset`, `digest`,
+    `from_brokers`: the history and the brokers that held it, the last two empty if the restoring
+    term ended at once; `from_backup`: a backup held it; `confirmed`: a person confirmed it;
+    `dismissed`: the copies of other histories that were given up with it."""
+
+    at_ms: int
+    end_offset: MetadataOffset
+    digest: str = ""
+    from_brokers: tuple[BrokerId, ...] = ()
+    from_backup: bool = False
+    confirmed: bool = False
+    dismissed: tuple[DismissedCopy, ...] = ()
+
+
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records of the metadata log.
 
     `name` is empty until the cluster is declared. `metadata_version` is the finalised one: the log
     holds no newer record (`record_versions`). `terms` are the newest controller terms, oldest first
-    (`controller_terms`). `members` are the broker ids that the cluster is meant to have,
-    `newcomers` those members that were added later and have not joined yet, and `leaving` the
-    brokers that are being emptied. `topic_ids` maps names to ids.
+    (`controller_terms`). `restored` is the last restore of the log. `dismissed` are the copies of
+    the metadata that brokers still have to drop. `members` are the broker ids that the cluster is
+    meant to have, `newcomers` those members that were added later and have not joined yet, and
+    `leaving` the brokers that are being emptied. `topic_ids` maps names to ids.
 
     `hosted` maps each broker to the partitions with a replica on it. `preferred` counts partitions
     by preferred leader; new topics begin at the broker with the fewest. `min_isr_behind` counts per
@@ -407,6 +433,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     metadata_version: int = 1
     controller_epoch: ControllerEpoch = ControllerEpoch(0)
     terms: tuple[ControllerTerm, ...] = ()
+    restored: HistoryRestored | None = None
+    dismissed: tuple[DismissedCopy, ...] = ()
     next_offset: MetadataOffset = MetadataOffset(0)
     members: tuple[BrokerId, ...] = ()
     brokers: Map[BrokerId, Broker] = Map()

@@ -40,6 +40,9 @@ OWNERS_SINCE = 4
 TERMS_SINCE = 5
 """The first metadata version in which controller terms have ids."""
 
+RESTORES_SINCE = 5
+"""The first metadata version in which the log tells of its restore."""
+
 LOAD_SINCE = 5
 """The first metadata version in which a Rebalance may have the mode Load."""
 
@@ -58,7 +61,7 @@ Row = dict[int, str]
 them. The struct itself is as old as its oldest field."""
 
 TABLE: dict[type[msgspec.Struct], Row] = {
-    r.ControllerChanged: {1: "cause controller_epoch identity", TERMS_SINCE: "term_id"},
+    r.ControllerChanged: {1: "cause controller_epoch identity", TERMS_SINCE: "term_id restored"},
     r.ClusterDeclared: {1: "cause cluster_id name"},
     r.MetadataVersionFinalized: {2: "cause metadata_version"},
     r.MembersChanged: {1: "cause broker_ids"},
@@ -179,6 +182,10 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     },
     m.Grant: {1: "broker_id broker_epoch pod_uid revision"},
     m.ControllerTerm: {TERMS_SINCE: "id first_offset"},
+    m.DismissedCopy: {RESTORES_SINCE: "broker_id applied_offset nonce"},
+    m.HistoryRestored: {
+        RESTORES_SINCE: "at_ms end_offset digest from_brokers from_backup confirmed dismissed",
+    },
 }
 
 VALUES: dict[type[msgspec.Struct], dict[str, dict[object, int]]] = {

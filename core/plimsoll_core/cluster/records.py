@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
+    HistoryRestored,
     PendingDeletion,
     Reassignment,
     Rebalance,
@@ -47,13 +48,19 @@ class _Record(
     cause: str
 
 
+RESTORED_CAUSE = "MetadataRestored"
+"""The cause of the first record after the log was restored, in all metadata versions."""
+
+
 class ControllerChanged(_Record, frozen=True, kw_only=True):
     """Starts a controller's term: the first record of each term, alone in its batch. `identity`
-    names the operator process. `term_id` is random, or empty before metadata version 5."""
+    names the operator process. `term_id` is random, or empty before metadata version 5. `restored`:
+    the restore of the log after which this term is the first to decide."""
 
     controller_epoch: ControllerEpoch
     identity: str
     term_id: str = ""
+    restored: HistoryRestored | None = None
 
 
 class ClusterDeclared(_Record, frozen=True, kw_only=True):

@@ -36,6 +36,9 @@ Action = Literal[
     "User",
 ]
 BLOCKED_MAX = 20
+SENTENCE_MAX = 1024
+CHOICES_MAX = 8
+GIVEN_UP_MAX = 20
 
 
 class BrokersStatus(Api, frozen=True, kw_only=True):
@@ -122,6 +125,25 @@ class MetadataLogStatus(Api, frozen=True, kw_only=True):
         described("99th percentile of the durations of this operator's last 1,000 commits."),
     ] = msgspec.field(name="commitP99Milliseconds", default=None)
     copies: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
+
+
+class MetadataChoice(Api, frozen=True, kw_only=True):
+    """A history of the metadata that a person may confirm."""
+
+    value: Annotated[Short, described("What --confirm or the annotation must name.")]
+    keeps_log: Annotated[
+        bool, described("True for the log as it is stored, False for a history of brokers' copies.")
+    ]
+    end_offset: Count
+    held_by: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] = ()
+    gives_up: Annotated[tuple[Sentence, ...], Meta(max_length=GIVEN_UP_MAX)] = ()
+
+
+class MetadataRestoreStatus(Api, frozen=True, kw_only=True):
+    """Why the metadata log is not restored without a person, and the histories to choose from."""
+
+    doubts: Annotated[tuple[Sentence, ...], Meta(max_length=CHOICES_MAX)] = ()
+    choices: Annotated[tuple[MetadataChoice, ...], Meta(max_length=CHOICES_MAX)] = ()
 
 
 class Exposure(Api, frozen=True, kw_only=True):
@@ -264,6 +286,7 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     partitions: PartitionsStatus | None = None
     metadata_log: MetadataLogStatus | None = None
     backup: BackupStatus | None = None
+    metadata_restore: MetadataRestoreStatus | None = None
     exposure: Exposure | None = None
     groups: GroupsStatus | None = None
     internal_topics: InternalTopicsStatus | None = None

@@ -19,9 +19,9 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.cluster.record_versions import TERMS_SINCE
-from plimsoll_core.cluster.records import ControllerChanged, Record
+from plimsoll_core.cluster.model import ClusterImage, HistoryRestored, Partition
+from plimsoll_core.cluster.record_versions import RESTORES_SINCE, TERMS_SINCE
+from plimsoll_core.cluster.records import RESTORED_CAUSE, ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
@@ -53,7 +53,7 @@ from plimsoll_operator.controller.commit_queue import (
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
-from plimsoll_operator.controller.metadata_regression_claims import Claims
+from plimsoll_operator.controller.metadata_regression_claims import Claims, is_dismissed
 from plimsoll_operator.controller.metadata_restoration import (
     ReadBackup,
     Restoration,
@@ -63,6 +63,7 @@ from plimsoll_operator.controller.metadata_restoration import (
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
 from plimsoll_operator.controller.refusals import (
     answered,
+    dismissed,
     not_controller,
     refused,
     too_new,
@@ -142,8 +143,9 @@ class ControllerOptions:
     backup_asked: Callable[[], bool] = lambda: False
     """Function that returns True if an empty metadata log is not begun while there may be a backup:
     a person asks for one of its points, or states the id of a former cluster."""
-    on_restored: Callable[[Restore], None] = lambda _: None
-    """Called once the metadata log was restored from brokers' copies, or from a backup."""
+    on_restoring: Callable[[str], None] = lambda _: None
+    """Called when the controller begins to restore its log from brokers' copies, with the reason
+    for people."""
     opinion_ms: int = 60_000
     """For how many milliseconds this controller remembers that it handed over because many brokers
     fell silent at once. The time is longer than the pause in which another operator may lead. An
@@ -203,8 +205,10 @@ class Controller:
         self.options = options or ControllerOptions()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
-        # The history that a person may confirm to restore, if the last run ended for want of it.
-        self.choice = ""
+        # Why the log was not restored in the last run, and what a person may confirm.
+        self.not_restored: NotRestored | None = None
+        # The restore that no term has committed yet.
+        self._just_restored: Restore | None = None
         # Outcome of the last `run`; None before the first one has returned and while one runs.
         self.outcome: Outcome | None = None
         self._settings = settings
@@ -319,6 +323,12 @@ class Controller:
         await self._reachable.wait()
 
     @property
+    def choice(self) -> str:
+        """Return the history that a person may confirm to restore, if the last run ended for want
+        of it."""
+        return "" if self.not_restored is None else self.not_restored.choice
+
+    @property
     def restores(self) -> bool:
         """Return True while the metadata log is being restored from brokers' copies."""
         return self._restoration is not None
@@ -354,6 +364,8 @@ class Controller:
             if self._restoration is not None:
                 self._restoration.hear(request, ControllerEpoch(0))
             return answered(self.stalled or not_controller("This is not the active controller."))
+        if is_dismissed(self.image.dismissed, request):
+            return answered(dismissed())
         if not self._consistent(request):
             return answered(
                 not_controller("A broker holds metadata that contradicts this metadata log.")
@@ -505,6 +517,7 @@ class Controller:
             return False
         expected = error.expected if isinstance(error, _Emptied) else frozenset()
         options = self.options.empty_log if expected else self.options.restoration
+        self.options.on_restoring(why.message)
         self._restoration = restoration = Restoration(
             self.cluster_id,
             self._log,
@@ -528,14 +541,14 @@ class Controller:
             self._restoration = None
             self._reachable.clear()
         if isinstance(found, Restore):
-            self.options.on_restored(found)
+            self._just_restored = found
             return True
         if self._begins_anew:
             logger.info("%s: the brokers' volumes hold no metadata; the log begins", self.name)
             return True
         if found is not None:
             self.stalled = refused(Reason.MetadataRegressed, f"{why.message} {found.sentence}")
-            self.choice = found.choice
+            self.not_restored = found
         return False
 
     async def _stored(self, error: Exception) -> StoredLog:
@@ -591,6 +604,8 @@ class Controller:
         began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
+            given_up = () if self._just_restored is None else self._just_restored.dismissed
+            self._claims.dismiss((*self.image.dismissed, *given_up))
             await self._settle_claims(restored.tail)
             is_empty = self.image.next_offset == 0 and not self._begins_anew
             if is_empty:
@@ -598,10 +613,11 @@ class Controller:
             highest = max(self.epoch, restored.epoch, self._claims.highest_epoch)
             epoch = ControllerEpoch(highest + 1)
             change = ControllerChanged(
-                cause="MetadataRestored" if restored.fresh else "TakeOver",
+                cause=RESTORED_CAUSE if restored.fresh else "TakeOver",
                 controller_epoch=epoch,
                 identity=self._identity,
                 term_id=_new_term_id(self.image),
+                restored=self._restored_row() if restored.fresh else None,
             )
             try:
                 await self._committer.commit_alone(change)
@@ -613,7 +629,7 @@ class Controller:
                 if isinstance(error, SnapshotRequired):
                     await self.snapshotter.make_room(restored, self._committer)
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
-        self.stalled, self.choice = None, ""
+        self.stalled, self.not_restored, self._just_restored = None, None, None
         self._active = True
         self._reachable.set()
         opinion = self._clock.now_ms() < self._opinion_until_ms
@@ -632,6 +648,19 @@ class Controller:
         expected = await self.options.expects_copies()
         if expected or (self.options.backup_asked() and await self.options.read_backup()):
             raise _Emptied(expected)
+
+    def _restored_row(self) -> HistoryRestored | None:
+        """Return what the log tells of its restore; nothing before it can. If another term restored
+        it and ended at once, that the log was restored is all that is known, besides what the log
+        tells already."""
+        if self.image.metadata_version < RESTORES_SINCE:
+            return None
+        if self._just_restored is not None:
+            return self._just_restored.row(self._clock.now_ms())
+        known = self.image.restored
+        if known is not None and known.end_offset >= self.tail.start:
+            return known
+        return HistoryRestored(at_ms=self._clock.now_ms(), end_offset=self.tail.start)
 
     async def _activate(self, activation: Activated) -> None:
         """Decide the activation until it is committed. It finishes what the previous term left

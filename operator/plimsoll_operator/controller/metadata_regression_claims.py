@@ -15,6 +15,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from plimsoll_core.cluster.model import DismissedCopy
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
 from plimsoll_operator.controller.decision_clock import Clock
@@ -47,6 +48,8 @@ class Claims:
         self._claims: dict[BrokerId, _Claim] = {}
         self._log: MetadataTail | None = None
         self._heard_enough = asyncio.Event()
+        self.dismissed: tuple[DismissedCopy, ...] = ()
+        """Copies that a person gave up: between terms they are no claims."""
 
     @property
     def highest_epoch(self) -> int:
@@ -92,7 +95,7 @@ class Claims:
         if self._log is None or not isinstance(request, RegisterBroker | Heartbeat):
             return
         position = request.position
-        if position is None:
+        if position is None or is_dismissed(self.dismissed, request):
             return
         if _contradicts(_standing(self._log, position)):
             self._note(request.broker_id, position)
@@ -130,6 +133,14 @@ class Claims:
             )
         return None
 
+    def dismiss(self, copies: tuple[DismissedCopy, ...]) -> None:
+        """Hear no claim of these copies between terms, and forget what was claimed of them."""
+        self.dismissed = copies
+        for copy in copies:
+            claim = self._claims.get(copy.broker_id)
+            if claim is not None and _ends(copy, claim.position):
+                del self._claims[copy.broker_id]
+
     def _note(self, broker_id: BrokerId, position: LogPosition) -> None:
         self._claims[broker_id] = _Claim(position=position, said_at_ms=self._clock.now_ms())
 
@@ -153,6 +164,20 @@ class Claims:
 
 def _standing(tail: MetadataTail, position: LogPosition) -> Standing:
     return tail.standing(position.applied_offset, position.nonce, position.term_id)
+
+
+def is_dismissed(dismissed: tuple[DismissedCopy, ...], request: Request) -> bool:
+    """Return True if a broker reports a position at the end of a copy that was dismissed."""
+    if not dismissed or not isinstance(request, RegisterBroker | Heartbeat):
+        return False
+    position, broker_id = request.position, request.broker_id
+    return position is not None and any(
+        one.broker_id == broker_id and _ends(one, position) for one in dismissed
+    )
+
+
+def _ends(copy: DismissedCopy, position: LogPosition) -> bool:
+    return (copy.applied_offset, copy.nonce) == (position.applied_offset, position.nonce)
 
 
 def _contradicts(standing: Standing) -> bool:

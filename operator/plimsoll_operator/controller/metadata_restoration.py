@@ -29,6 +29,7 @@ from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBrok
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.restore_decision import (
+    CONTRADICTIONS,
     NotRestored,
     Offered,
     ProvenCopy,
@@ -116,6 +117,8 @@ class Restoration:
         self._offered: dict[BrokerId, Offered] = {}
         self._unproven: dict[BrokerId, str] = {}
         self._copy: ProvenCopy | None = None
+        # Proven copies of histories that the one that reaches furthest contradicts.
+        self._others: dict[BrokerId, ProvenCopy] = {}
         self._parked: dict[BrokerId, asyncio.Future[CopyWanted]] = {}
         self._offers: dict[BrokerId, OfferMetadataCopy] = {}
         self._transfer: _Transfer | None = None
@@ -219,9 +222,22 @@ class Restoration:
             self._unproven[offer.broker_id] = found
         else:
             self._unproven.pop(offer.broker_id, None)
-            self._copy = found
+            self._take(found)
         self._changed.set()
         return None
+
+    def _take(self, copy: ProvenCopy) -> None:
+        """Keep the proven copy that reaches furthest, and those that contradict it."""
+        known = [one for one in self._others.values() if one.broker_id != copy.broker_id]
+        if self._copy is not None and self._copy.broker_id != copy.broker_id:
+            known.append(self._copy)
+        first, *rest = sorted((copy, *known), key=lambda c: -c.image.next_offset)
+        self._copy = first
+        self._others = {
+            one.broker_id: one
+            for one in rest
+            if one.broker_id is not None and _contradicts(first, one.position)
+        }
 
     # --- the attempt -----------------------------------------------------------------------------
 
@@ -260,6 +276,7 @@ class Restoration:
         return RestoreCase(
             offered=self._offered,
             copy=self._copy,
+            others=self._others,
             unproven=self._unproven,
             log=log,
             confirmed=self._confirmed(),
@@ -286,27 +303,32 @@ class Restoration:
             await set_within(self._changed, (until_ms - now_ms) / 1000)
 
     def _ask(self) -> None:
-        """Ask for the copy that reaches furthest, unless it is here or on its way. A broker that
-        does not send it in time counts as one without a copy."""
+        """Ask for the copy that reaches furthest, unless it is here or on its way, then for those
+        that contradict it. A broker that does not send it in time counts as one without a copy."""
         now_ms = self._clock.now_ms()
         if self._transfer is not None:
             if now_ms < self._asked_at_ms + PATIENCE_S * 1000:
                 return
             self._transfer = None
         best = max(
-            (b for b in self._parked if b not in self._unproven and not self._parked[b].done()),
+            (b for b in self._parked if not self._parked[b].done() and self._is_wanted(b)),
             key=lambda b: (self._offers[b].position.applied_offset, -b),
             default=None,
         )
         if best is None:
             return
-        position = self._offers[best].position
-        have = -1 if self._copy is None else int(self._copy.image.next_offset)
-        if position.applied_offset <= have or position.nonce is None:
-            return
         self._transfer = _Transfer(offer=self._offers[best])
         self._asked_at_ms = now_ms
         self._parked[best].set_result(CopyWanted(start=0, length=PART_BYTES_MAX))
+
+    def _is_wanted(self, broker_id: BrokerId) -> bool:
+        position, copy = self._offers[broker_id].position, self._copy
+        if broker_id in self._unproven or position.nonce is None:
+            return False
+        if copy is None or position.applied_offset > copy.image.next_offset:
+            return True
+        have = self._others.get(broker_id)
+        return _contradicts(copy, position) and (have is None or have.position != position)
 
     async def _write(self, restore: Restore) -> None:
         epoch = max(self._epoch, int(restore.image.controller_epoch)) + EPOCHS_ABOVE
@@ -333,3 +355,7 @@ def source_text(restore: Restore) -> str:
     if restore.from_backup:
         return "the backup"
     return f"the copies of {brokers_text(restore.from_brokers)}"
+
+
+def _contradicts(copy: ProvenCopy, position: LogPosition) -> bool:
+    return copy.standing(position) in CONTRADICTIONS

@@ -28,6 +28,16 @@ def not_controller(message: str) -> Refused:
     return refused(Reason.NotController, message)
 
 
+def dismissed() -> Refused:
+    """Return the refusal of a broker if a person gave up its copy of the metadata."""
+    text = (
+        "A person gave up this broker's copy of the metadata: the metadata log has another "
+        "history. The broker drops the copy, sets aside for a day the logs that other brokers have "
+        "too, and copies those anew."
+    )
+    return refused(Reason.MetadataDismissed, text)
+
+
 def unusable(error: Exception) -> Refused:
     """Return a refusal that says why the metadata log cannot be used: it is damaged, went back in
     time, or belongs to another cluster. `error`: the exception with the reason."""

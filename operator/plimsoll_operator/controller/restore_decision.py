@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -21,13 +22,19 @@ from plimsoll_core.cluster import invariants
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
-from plimsoll_core.cluster.model import ClusterImage, ControllerTerm
-from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
+from plimsoll_core.cluster.model import (
+    ClusterImage,
+    ControllerTerm,
+    DismissedCopy,
+    HistoryRestored,
+)
+from plimsoll_core.cluster.record_versions import RESTORES_SINCE, MetadataTooNew, read_records
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.requests import LogPosition
 from plimsoll_core.phrasing import brokers_text, sentence_start
-from plimsoll_operator.controller.commit_queue import merged, replay, wholes
+from plimsoll_operator.controller.commit_queue import Restored, merged, replay, wholes
+from plimsoll_operator.controller.history_differences import given_up, only_holders
 from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
 from plimsoll_operator.metalog.interface import Batch, OpenedLog
 
@@ -97,6 +104,16 @@ class ProvenCopy:
     def choice(self) -> str:
         """Return the name by which a person confirms that this history is restored."""
         return f"{self.image.next_offset}-{self.digest}"
+
+    @property
+    def position(self) -> LogPosition:
+        """Return the position at the end of this copy."""
+        return LogPosition(
+            applied_offset=self.image.next_offset,
+            nonce=self.nonce,
+            controller_epoch=self.controller_epoch,
+            term_id=self.image.term_id,
+        )
 
     def standing(self, position: LogPosition) -> Standing:
         if position.nonce is None:  # nothing applied yet
@@ -195,8 +212,8 @@ class Unsure(Enum):
 class Restore:
     """Restore this history. `image`, `nonce`, `controller_epoch`: those at its end; `from_brokers`:
     the brokers that hold the end of the copy; `choice`: the history's name; `confirmed`: True if a
-    person confirmed it although it is uncertain; `from_backup`: True if the copy is the backup's,
-    and brokers that followed another history are to abandon it."""
+    person confirmed it although it is uncertain. `dismissed`: the copies of other histories that
+    the person gave up with that; `from_backup`: True if the copy is the backup's."""
 
     image: ClusterImage
     nonce: str
@@ -204,29 +221,62 @@ class Restore:
     from_brokers: tuple[BrokerId, ...]
     choice: str
     confirmed: bool = False
+    dismissed: tuple[DismissedCopy, ...] = ()
     from_backup: bool = False
+
+    def row(self, at_ms: int) -> HistoryRestored:
+        """Return what the log tells of this restore, which happened at `at_ms`."""
+        return HistoryRestored(
+            at_ms=at_ms,
+            end_offset=self.image.next_offset,
+            digest=self.choice.partition("-")[2],
+            from_brokers=self.from_brokers,
+            from_backup=self.from_backup,
+            confirmed=self.confirmed,
+            dismissed=self.dismissed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A history that a person may confirm. `value`: its name; `keeps_log`: True for the log as it
+    is stored; `end_offset`, `from_brokers`: its end, and the brokers that hold it; `gives_up`: what
+    is lost with it, as far as that is known."""
+
+    value: str
+    keeps_log: bool
+    end_offset: MetadataOffset
+    from_brokers: tuple[BrokerId, ...]
+    gives_up: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRestored:
     """The log is not restored by itself. `reasons`: why, worst first; `sentence`: the same for
-    people; `choice`: what a person may confirm, empty if there is nothing."""
+    people; `doubts`: its parts; `choices`: what a person may confirm, the best first."""
 
     reasons: tuple[Unsure, ...]
     sentence: str
-    choice: str = ""
+    doubts: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def choice(self) -> str:
+        return self.choices[0].value if self.choices else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreCase:
     """All that is known when a log is to be restored. `offered`: by broker; `copy`: the proven copy
-    that reaches furthest; `unproven`: why a broker's copy is not proven; `log`: what is stored;
-    `confirmed`: the history that a person confirmed, or empty; `expected`: brokers with volumes, if
-    the log is empty; `exact`: True if a person asks for this end, and nothing after it."""
+    that reaches furthest; `others`: proven copies of other histories; `unproven`: why a broker's
+    copy is not proven; `log`: what is stored; `confirmed`: the history that a person confirmed, or
+    empty; `expected`: brokers with volumes, if the log is empty; `exact`: True if a person asks for
+    this end, and nothing after it."""
 
     offered: Mapping[BrokerId, Offered]
     log: StoredLog
     copy: ProvenCopy | None = None
+    others: Mapping[BrokerId, ProvenCopy] = field(default_factory=dict)
     unproven: Mapping[BrokerId, str] = field(default_factory=dict)
     confirmed: str = ""
     expected: frozenset[BrokerId] = frozenset()
@@ -241,23 +291,42 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
         return NotRestored(reasons=(Unsure.NO_COPY,), sentence=_no_copy(case))
     ends = _ends(copy, case.offered)
     found = tuple(_uncertain(case, copy, ends))
-    confirmed = case.confirmed == copy.choice
-    if found and not confirmed:
-        text = (
-            f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored "
-            f"without a person: {'; '.join(sentence for _, sentence in found)}."
-        )
-        reasons = tuple(reason for reason, _ in found)
-        return NotRestored(reasons=reasons, sentence=text, choice=copy.choice)
+    if not found:
+        return _restore_copy(case, copy, ends)
+    kept = _KeptLog.of(case, copy)
+    if kept is not None and case.confirmed == kept.choice(case):
+        return kept.restore(case)
+    of_log = kept is not None and not kept.is_against(copy)
+    if case.confirmed == copy.choice and not of_log:
+        return _restore_copy(case, copy, ends, confirmed=True)
+    doubts = tuple(sentence for _, sentence in found)
+    text = (
+        f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored "
+        f"without a person: {'; '.join(doubts)}."
+    )
+    offers = () if of_log else (_offer_of_copy(case, copy, ends, kept),)
+    return NotRestored(
+        reasons=tuple(reason for reason, _ in found),
+        sentence=text,
+        doubts=doubts,
+        choices=offers if kept is None else (*offers, kept.offer(case)),
+    )
+
+
+def _restore_copy(
+    case: RestoreCase, copy: ProvenCopy, ends: tuple[BrokerId, ...], *, confirmed: bool = False
+) -> Restore:
     log = StoredLog() if case.exact else case.log
     image, nonce, epoch = _continued(copy, log)
+    against = _against(case, copy.standing) if confirmed else ()
     return Restore(
         image=image,
         nonce=nonce,
         controller_epoch=epoch,
         from_brokers=ends,
         choice=copy.choice,
-        confirmed=bool(found),
+        confirmed=confirmed,
+        dismissed=_dismissed(case, against, image),
         from_backup=copy.broker_id is None,
     )
 
@@ -266,6 +335,145 @@ def _holder(copy: ProvenCopy) -> str:
     if copy.broker_id is None:
         return "The backup has proven"
     return f"Broker {copy.broker_id} holds the newest proven"
+
+
+def _offer_of_copy(
+    case: RestoreCase, copy: ProvenCopy, ends: tuple[BrokerId, ...], kept: _KeptLog | None
+) -> Choice:
+    """Return the offer to restore `copy`, and what is given up with it: other copies, and what only
+    the log holds, if it is followed."""
+    against = [b for b in _against(case, copy.standing) if b in case.others]
+    images = [case.others[b].image for b in against]
+    if kept is not None:
+        images.append(kept.log.image)
+    return Choice(
+        value=copy.choice,
+        keeps_log=False,
+        end_offset=copy.image.next_offset,
+        from_brokers=ends,
+        gives_up=(*only_holders(copy.image, against), *_gives_up(images, copy.image)),
+    )
+
+
+def _gives_up(images: Iterable[ClusterImage], kept: ClusterImage) -> tuple[str, ...]:
+    parts = (part for image in images for part in given_up(image, kept))
+    return tuple(dict.fromkeys(parts))
+
+
+CONTRADICTIONS = (Standing.AHEAD, Standing.DIFFERENT, Standing.FORGOTTEN)
+
+
+def _against(
+    case: RestoreCase, standing: Callable[[LogPosition], Standing]
+) -> tuple[BrokerId, ...]:
+    """Return the brokers with a position that contradicts a history, which judges by
+    `standing`."""
+    return tuple(
+        b for b, one in sorted(case.offered.items()) if standing(one.position) in CONTRADICTIONS
+    )
+
+
+def _dismissed(
+    case: RestoreCase, against: Iterable[BrokerId], image: ClusterImage
+) -> tuple[DismissedCopy, ...]:
+    """Return the copies of the brokers `against` that are given up with the history that ends in
+    `image`. A copy that is not proven is not dismissed, since it is unknown what that gives up, and
+    none for a backup. Nothing is dismissed before the log can tell of it."""
+    in_backup = case.copy is not None and case.copy.broker_id is None
+    if in_backup or image.metadata_version < RESTORES_SINCE:
+        return ()
+    copies = _copies(case)
+    return tuple(
+        DismissedCopy(
+            broker_id=b, applied_offset=copies[b].image.next_offset, nonce=copies[b].nonce
+        )
+        for b in against
+        if b in copies
+    )
+
+
+def _copies(case: RestoreCase) -> dict[BrokerId, ProvenCopy]:
+    """Return the proven copies of brokers."""
+    copies = dict(case.others)
+    if case.copy is not None and case.copy.broker_id is not None:
+        copies[case.copy.broker_id] = case.copy
+    return copies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptLog:
+    """The log as it is stored, which a person may keep: brokers follow it, and all others have
+    shown proven copies, so that it is known what they give up."""
+
+    log: Restored
+    nonce: str
+    against: tuple[BrokerId, ...]
+    followers: tuple[BrokerId, ...]
+
+    @classmethod
+    def of(cls, case: RestoreCase, copy: ProvenCopy) -> _KeptLog | None:
+        if case.log.opened is None or copy.broker_id is None:
+            return None
+        log = replay(case.log.opened, copy.image.cluster_id)
+        if log.image.metadata_version < RESTORES_SINCE or log.tail.end_nonce is None:
+            return None
+        kept = cls(
+            log=log,
+            nonce=log.tail.end_nonce,
+            against=_against(case, partial(_standing_in, log)),
+            followers=tuple(
+                b
+                for b, one in sorted(case.offered.items())
+                if one.position.nonce is not None
+                and _standing_in(log, one.position) not in CONTRADICTIONS
+            ),
+        )
+        proven = set(_copies(case))
+        divided = not kept.is_against(copy) or any(
+            copy.standing(case.offered[b].position) in CONTRADICTIONS for b in kept.followers
+        )
+        shown = bool(kept.against) and proven >= set(kept.against)
+        return kept if shown and kept.followers and divided else None
+
+    def choice(self, case: RestoreCase) -> str:
+        """Return the name by which a person confirms that the log is kept. It names what is given
+        up, the ends of the other copies: the log itself may grow by a term meanwhile."""
+        ends = [(int(b), case.offered[b].position.nonce or "") for b in self.against]
+        named = f"{self.log.image.cluster_id} {ends}".encode()
+        return f"log-{hashlib.sha256(named).hexdigest()[:DIGEST_LENGTH]}"
+
+    def is_against(self, copy: ProvenCopy) -> bool:
+        return copy.broker_id in self.against
+
+    def offer(self, case: RestoreCase) -> Choice:
+        copies = _copies(case)
+        return Choice(
+            value=self.choice(case),
+            keeps_log=True,
+            end_offset=self.log.image.next_offset,
+            from_brokers=self.followers,
+            gives_up=(
+                *only_holders(self.log.image, self.against),
+                *_gives_up([copies[b].image for b in self.against], self.log.image),
+            ),
+        )
+
+    def restore(self, case: RestoreCase) -> Restore:
+        return Restore(
+            image=self.log.image,
+            nonce=self.nonce,
+            controller_epoch=self.log.image.controller_epoch,
+            from_brokers=self.followers,
+            choice=self.choice(case),
+            confirmed=True,
+            dismissed=_dismissed(case, self.against, self.log.image),
+        )
+
+
+def _standing_in(log: Restored, position: LogPosition) -> Standing:
+    if position.nonce is None:
+        return Standing.WITHIN
+    return log.tail.standing(position.applied_offset, position.nonce, position.term_id)
 
 
 def _no_copy(case: RestoreCase) -> str:
@@ -299,9 +507,7 @@ def _uncertain(
     known = set(copy.image.brokers)
     if away := sorted((known | case.expected) - set(case.offered)):
         yield Unsure.AWAY, f"{brokers_text(away)} did not answer and may hold newer metadata"
-    standings = {b: copy.standing(one.position) for b, one in sorted(case.offered.items())}
-    contradict = (Standing.AHEAD, Standing.DIFFERENT, Standing.FORGOTTEN)
-    if others := [b for b, standing in standings.items() if standing in contradict]:
+    if others := _against(case, copy.standing):
         yield Unsure.OTHER_HISTORY, f"{brokers_text(others)} followed another history"
     emptied = [b for b in known & set(case.offered) if case.offered[b].position.nonce is None]
     if emptied:

@@ -24,6 +24,7 @@ from plimsoll_operator.kubectl_plugin import (
     report_bundle,
     shown,
     verbs_cluster,
+    verbs_recovery,
     verbs_schedules,
     verbs_topics,
     verbs_verify,
@@ -291,6 +292,16 @@ def audit(
 def schedules() -> Act:
     """List VerificationSchedules: their times, last verdicts and figures."""
     return verbs_schedules.schedules
+
+
+@verb("restore-metadata")
+def restore_metadata(
+    confirm: Annotated[
+        str | None, typer.Option(help="The history to restore, by the name that is shown.")
+    ] = None,
+) -> Act:
+    """Show which history of lost metadata can be restored and what is given up; confirm one."""
+    return partial(verbs_recovery.restore_metadata, confirm=confirm)
 
 
 @verb("report")

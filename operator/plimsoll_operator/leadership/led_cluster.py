@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import (
+    RESTORED_CAUSE,
     BrokerUnfenced,
     ControllerChanged,
     MembersChanged,
@@ -32,10 +33,9 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance_windows import HoursClock
-from plimsoll_operator.api.meta import ObjectMeta
+from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.backup.backup_writer import BackupState
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
-from plimsoll_operator.controller.restore_decision import Restore
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
@@ -70,7 +70,7 @@ from plimsoll_operator.status.commit_counters import (
 from plimsoll_operator.status.events import Events, Occurrence
 from plimsoll_operator.status.metadata_restored_condition import (
     restored_condition,
-    still_shown,
+    shown_condition,
     way_out,
 )
 from plimsoll_operator.status.record_events import occurrences
@@ -114,9 +114,9 @@ class LedCluster:
                 topic_id_key=parts.options.topic_id_key,
                 on_open=self._opened,
                 restore_choice=self._restore_choice,
-                on_restored=self._restored,
                 read_backup=self._backup.read,
                 backup_asked=lambda: self._backup.asked,
+                on_restoring=self._restoring,
                 expects_copies=self._expects_copies,
             ),
         )
@@ -294,19 +294,27 @@ class LedCluster:
         found = self.term.cluster
         return "" if found is None else found.metadata.annotations.get(RESTORE_METADATA, "")
 
-    def _restored(self, restore: Restore) -> None:
-        """Report in the status and in an Event that the metadata log was restored."""
-        shown = restored_condition(restore)
-        self.term.shown.restored = shown
+    def _restoring(self, why: str) -> None:
+        """Report in the status that the controller restores its log by itself; what the last term
+        could not restore stays reported."""
+        reason, message = self._stalled_for
+        if reason:
+            cause = Cause(reason=reason, message=message, serves=False)
+        else:
+            cause = unrestored.restoring(f"{why} It is being restored from the brokers' copies.")
+        self.effects.stall(StallSource.CONTROLLER, cause)
+
+    def _show_restore(
+        self, begun: ControllerChanged, image: ClusterImage, shown: Iterable[Condition]
+    ) -> None:
+        """Report in the status that the metadata log was restored, now or within a week, and no
+        longer that it could not be used."""
+        self._stalled_for = ("", "")
         self.term.shown.stall_causes.pop(StallSource.CONTROLLER, None)
-        self._tell(
-            Occurrence(
-                key=f"restored-{restore.choice}",
-                reason="MetadataRestored",
-                message=shown.message,
-                warning=True,
-            )
-        )
+        if begun.cause == RESTORED_CAUSE:
+            self.term.shown.restored = restored_condition(begun.restored)
+        else:
+            self.term.shown.restored = shown_condition(image, shown, self.term.now_ms())
 
     def _tell_outage(self, lasted_ms: int) -> None:
         """Report in the status and in an Event that no operator led the cluster for `lasted_ms`."""
@@ -457,11 +465,10 @@ class LedCluster:
         self._count(old, new, records)
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
         unhealthy, unclean = topics_of(self.term).unhealthy, cluster_memory(self.term).unclean
-        if any(isinstance(r, ControllerChanged) for r in records):
+        if begun := [r for r in records if isinstance(r, ControllerChanged)]:
             shown = self.term.objects.clusters.conditions(self.term.key)
             unhealthy.begin(new, now_ms)
-            if self.term.shown.restored is None:
-                self.term.shown.restored = still_shown(shown, now_ms)
+            self._show_restore(begun[-1], new, shown)
             unclean.begin(new, shown, now_ms, self._found_log)
             self._found_log = None
         leaderless = unhealthy.update(old, new, records, now_ms)

@@ -83,6 +83,8 @@ class LocalOptions:
     documents: Documents
     address: str = LOOPBACK
     """The address of this machine at which everything listens."""
+    restore_metadata: str = ""
+    """The history of the metadata that the user has confirmed to restore, or empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,9 @@ class LocalCluster:
             address=self._address, port=planned.api_port, metrics_port=planned.metrics_port
         )
         api = ApiEndpoint(objects.server, place, self._access, parts)
-        start = Start(parts, objects, brokers, self._wishes.documents, image)
+        start = Start(
+            parts, objects, brokers, self._wishes.documents, image, self._wishes.restore_metadata
+        )
         start.prepare(planned.cluster_id)
         loop_watch.start()
         operator = self._tasks.spawn(self._operate(parts), "operator")

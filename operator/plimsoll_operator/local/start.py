@@ -26,6 +26,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Done, Refused, SetMembers
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
+from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api.listeners import committed, without_addresses
 from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
@@ -35,6 +36,7 @@ from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.local import earlier_run
@@ -44,7 +46,6 @@ from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied, drop_
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.topic.topic_declaration import named_leaders
 from plimsoll_operator.reconcile.topic.topic_memory import topics_of
-from plimsoll_operator.status.metadata_restored_condition import way_out
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -96,14 +97,17 @@ class Start:
         pods: BrokerPods,
         documents: Documents,
         image: ClusterImage,
+        confirmed: str = "",
     ) -> None:
         """Create a start, which has done nothing yet. `image`: the state in the directory's
-        metadata log before this start."""
+        metadata log before this start. `confirmed`: the history of the metadata that the user has
+        confirmed to restore."""
         self._parts = parts
         self._objects = objects
         self._pods = pods
         self._documents = documents
         self._image = image
+        self._confirmed = confirmed
         self._key = documents.cluster.key
         # True if the LogCluster's spec differs from that of the last start.
         self._is_edited = True
@@ -128,7 +132,11 @@ class Start:
                     "user of this machine can connect",
                     listener.name,
                 )
-        cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
+        annotations = dict(cluster.metadata.annotations)
+        if self._confirmed:
+            annotations[RESTORE_METADATA] = self._confirmed
+        meta = replace(cluster.metadata, uid=str(cluster_id), annotations=annotations)
+        cluster = replace(cluster, metadata=meta)
         objects = self._objects
         drop_undeclared(objects, self._documents)
         known = found(objects.server, resources.LOG_CLUSTERS, *self._key)
@@ -282,14 +290,15 @@ class Start:
         if leader is not None:
             controller = leader.controller
             if controller.stalled is not None and not controller.restores:
-                return controller.stalled.message + way_out(self._key, controller.choice)
+                # The status that follows also says what the user may confirm.
+                return None if controller.not_restored else controller.stalled.message
             causes = leader.term.shown.stall_causes.values()
-            return next((cause.message for cause in causes if not cause.serves), None)
+            return next((one.message for one in causes if not (one.serves or one.waits)), None)
         stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)
         status = {} if stored is None else stored.body.get("status") or {}
         for shown in status.get("conditions") or ():
             if shown["type"] == "Stalled" and shown["status"] == "True":
-                return str(shown["message"])
+                return str(shown["message"]) + _ways_out(status.get("metadataRestore") or {})
         return None
 
     # --- everything else --------------------------------------------------------------------------
@@ -356,3 +365,15 @@ def _cluster_id(stored: StoredObject) -> UUID | None:
         return cluster_id_of(from_object(stored.body, LogCluster))
     except Unreadable:
         return None
+
+
+def _ways_out(offered: Object) -> str:
+    """Return a sentence for each history that the user may confirm, with what it gives up.
+    `offered`: `metadataRestore` of the LogCluster's status."""
+    return "".join(
+        f" To {'keep the log' if one['keepsLog'] else 'restore the copies'} up to offset "
+        f"{one['endOffset']}, and give up "
+        f"{'; '.join(one.get('givesUp') or ['nothing that is known'])}: "
+        f"start again with --restore-metadata {one['value']}."
+        for one in offered.get("choices") or ()
+    )

@@ -54,25 +54,30 @@ class StallSource(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """A fault that only a person can fix, with the reason and the message of a condition. `serves`:
-    if False, the LogCluster is also not Ready."""
+    if False, the LogCluster is also not Ready. `waits`: True if the operator goes on by itself, so
+    that the LogCluster is not Stalled."""
 
     reason: str
     message: str
     serves: bool = True
+    waits: bool = False
 
 
 StallCauses = dict[StallSource, Cause]
 
 
 def stall_conditions(causes: Mapping[StallSource, Cause]) -> dict[str, Condition]:
-    """Return the conditions that `causes` require, by type. `Stalled` is True if there is a cause.
-    `Ready` is False if a cause stops the service (`serves` is False). Return an empty dict without
-    causes."""
+    """Return the conditions that `causes` require, by type. `Stalled` is True if there is a cause
+    that does not wait. `Ready` is False if a cause stops the service (`serves` is False). Return an
+    empty dict without causes."""
     found = [causes[source] for source in StallSource if source in causes]
     shown = {}
-    if found:
-        text = " ".join(cause.message for cause in found)
-        shown["Stalled"] = condition("Stalled", True, found[0].reason, text)
+    if fixed := [cause for cause in found if not cause.waits]:
+        text = " ".join(cause.message for cause in fixed)
+        shown["Stalled"] = condition("Stalled", True, fixed[0].reason, text)
+    elif found:
+        text = "No human action is needed. " + " ".join(cause.message for cause in found)
+        shown["Stalled"] = condition("Stalled", False, found[0].reason, text)
     if out := [cause for cause in found if not cause.serves]:
         shown["Ready"] = condition("Ready", False, out[0].reason, out[0].message)
     return shown

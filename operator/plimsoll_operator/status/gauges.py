@@ -157,6 +157,9 @@ def _of_cluster(image: ClusterImage, counts: PartitionCounts) -> dict[str, float
         "partitions_moving": counts.moving,
         "partitions_not_led_by_preferred": counts.not_led_by_preferred,
         "restart_grants": len(image.grants),
+        "metadata_restored_timestamp_seconds": (
+            0.0 if image.restored is None else image.restored.at_ms / 1000
+        ),
         "hibernated": image.hibernated,
         "reassignments_running": sum(r.phase == "Running" for r in image.reassignments.values()),
         "rebalances_running": sum(r.phase == "Running" for r in image.rebalances.values()),

@@ -37,6 +37,8 @@ IMAGE_ROWS = (
     _led("reassignments_running", "Running Reassignments"),
     _led("rebalances_running", "Running Rebalances"),
     _led("moves_paused", "Paused Reassignments and Rebalances"),
+    _led("metadata_restored_timestamp_seconds",
+         "When the metadata log was last restored from brokers' copies; 0: never"),
     _led("hibernated", "1 from the beginning of a hibernation until its brokers lead again"),
     _led("paused", "1 while `spec.paused` holds voluntary work back"),
     _led("maintenance_window_open",

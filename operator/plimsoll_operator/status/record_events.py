@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import (
     TopicObject,
 )
 from plimsoll_core.cluster.records import (
+    RESTORED_CAUSE,
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -34,25 +35,22 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS, USERS
 from plimsoll_operator.status.commit_counters import is_unclean
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_committed
+from plimsoll_operator.status.metadata_restored_condition import restored_condition
 
 
 def occurrences(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[Occurrence]:
     """Yield the Events that report `records`, which turn the image `old` into `new`. A record gives
-    at most one Event, however many partitions it affects."""
+    at most one Event, however many partitions it affects; the first of a restored log gives two."""
     for record in records:
         match record:
             case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
                 yield from _presence(old, new, record)
             case PartitionsChanged() if is_unclean(record):
                 yield _unclean(new, record)
-            case ControllerChanged(controller_epoch=epoch, identity=identity):
-                yield Occurrence(
-                    key=f"controller-{epoch}",
-                    reason="ControllerChanged",
-                    message=f"{identity} leads with controller epoch {epoch}.",
-                )
+            case ControllerChanged():
+                yield from _begun(record)
             case RestartGranted() | RestartEnded() | HibernationSet():
                 yield _by_request(new, record)
             case ReassignmentNoted() | RebalanceNoted():
@@ -77,6 +75,21 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _begun(record: ControllerChanged) -> Iterator[Occurrence]:
+    yield Occurrence(
+        key=f"controller-{record.controller_epoch}",
+        reason="ControllerChanged",
+        message=f"{record.identity} leads with controller epoch {record.controller_epoch}.",
+    )
+    if record.cause == RESTORED_CAUSE:
+        yield Occurrence(
+            key=f"restored-{record.controller_epoch}",
+            reason="MetadataRestored",
+            message=restored_condition(record.restored).message,
+            warning=True,
+        )
 
 
 def _handed_over(old: ClusterImage, record: TopicBound | UserDeclared) -> Iterator[Occurrence]:

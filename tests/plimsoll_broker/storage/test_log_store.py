@@ -173,6 +173,21 @@ def test_other_topic_of_same_name_is_set_aside(volume, fill):
     assert store.deleted.due(1_000 + STRAY_DELAY_MS) == [stray]
 
 
+def test_doubted_logs_are_set_aside_at_start(volume, fill):
+    """A history was given up: what other replicas have too is copied anew."""
+    fill(volume.log(), 3)
+    for replicated, left in ((False, 30), (True, 0)):
+        assert volume.store.close(7, {}) is True
+        store = volume.start()
+        assert store.clean_epoch == 7
+        store.doubt_logs(lambda *_, shared=replicated: shared, 0)
+        assert store.clean_epoch is None
+        store.load(0)
+        log = store.open_log("orders", TOPIC_ID, 3, volume.config, 0)
+        assert log.log_end_offset == left
+    assert len(list(volume.path.glob("orders-3.*-stray"))) == 1
+
+
 def test_recreated_topic_inherits_no_checkpoints(volume, fill):
     """Kill -9 right after: the old start would throw the new log away, the old recovery point
     would keep its records from being checked."""

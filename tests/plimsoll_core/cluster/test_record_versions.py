@@ -27,7 +27,7 @@ SNAPSHOT_FIELDS = {
         " next_producer_id removals_ms reassignments movement_bytes_per_second grants"
         " proven_revision leaving newcomers released rebalances rebalance_rests",
         3: "inside listeners quotas security",
-        5: "hibernated terms",
+        5: "dismissed hibernated restored terms",
     },
     "StoredSecurity": {
         3: "authorization credentials users acls issuers authorities certificates removals",

@@ -43,6 +43,7 @@ from plimsoll_operator.status.cluster_conditions import (
     told_by,
 )
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status, pools_status
+from plimsoll_operator.status.metadata_restored_condition import offers
 from plimsoll_operator.status.status_writer import StatusDraft
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
@@ -90,6 +91,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
         backup=backup_status(term),
+        metadata_restore=offers(term.controller.not_restored),
     )
     told = told_by(term.controller.soft.contacts)
     whys = external_whys(term)
@@ -146,7 +148,11 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
     if not term.shown.notes:
         return None
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
-    status = LogClusterStatus(cluster_id=led, conditions=tuple(term.shown.notes.values()))
+    status = LogClusterStatus(
+        cluster_id=led,
+        metadata_restore=offers(term.controller.not_restored),
+        conditions=tuple(term.shown.notes.values()),
+    )
     return StatusDraft(
         uid=found.metadata.uid,
         status=with_choices(term, found.key, status),

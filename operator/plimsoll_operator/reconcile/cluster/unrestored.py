@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_core.security.inside import (
@@ -60,6 +59,7 @@ from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.cluster")
 
+RESTORING = "RestoringMetadata"
 UNPROVEN = inside_rotation.Proofs(trusted=frozenset(), renewed=False)
 
 
@@ -103,7 +103,12 @@ def cause(broker_ids: Iterable[BrokerId]) -> Cause:
         f"The metadata log is empty, but volumes of {brokers_text(sorted(broker_ids))} exist. The "
         "operator starts these brokers and restores the log from their copies of it."
     )
-    return Cause(reason=Reason.MetadataRegressed.name, message=text, serves=False)
+    return restoring(text)
+
+
+def restoring(text: str) -> Cause:
+    """Return the cause to show while the controller restores its log by itself."""
+    return Cause(reason=RESTORING, message=text, serves=False, waits=True)
 
 
 async def bring_up(term: Term, broker_ids: Iterable[BrokerId]) -> PassResult:
