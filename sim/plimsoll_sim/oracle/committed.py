@@ -118,6 +118,8 @@ class MetadataGhost:
         # A write whose outcome nobody knew may have reached the log after it went back.
         while self._nonces.get(end) != spec["nonce"] and self._nonce in self._unfollowed:
             self._stored(self._unfollowed.pop(self._nonce))
+        if self.chosen:
+            self._keep_stored(spec["nonce"])
         self._unfollowed.clear()
         if self.keepers or self._nonces.get(end) != spec["nonce"]:
             raise Violation(
@@ -131,6 +133,23 @@ class MetadataGhost:
         lost = self.image.next_offset > end
         self.sequence, self._nonce, self._parts = spec["sequence"] + 1, spec["nonce"], []
         self.restored = lost
+
+    def _keep_stored(self, nonce: str) -> None:
+        """If the batch with this nonce is the end of a log that etcd has stored since it went back,
+        take that as the committed history: a person keeps it."""
+        stored = {batch["nonce"]: batch for batch in self._unfollowed.values()}
+        chain: list[dict[str, Any]] = []
+        before: str | None = nonce
+        while before in stored:
+            chain.append(stored.pop(before))
+            before = chain[-1].get("previousNonce")
+        at = next((offset for offset, known in self._nonces.items() if known == before), None)
+        if not chain or at is None:
+            return
+        self.image = self.images[at]
+        self._nonces = {offset: known for offset, known in self._nonces.items() if offset <= at}
+        for batch in reversed(chain):
+            self._stored(batch)
 
     def _commit(self, records: list[Record]) -> None:
         self.history += records
