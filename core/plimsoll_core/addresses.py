@@ -40,7 +40,7 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{address!r}: an IPv6 address stands in brackets, as [::1]:9092")
+        raise ValueError(f"{address!r}: write an IPv6 address in brackets, such as [::1]:9092")
     return host, int(port)
 
 

@@ -89,8 +89,9 @@ class Refusals:
             self._said_s = now_s
             total = self.counts.total()
             logger.warning(
-                "refused the connection to %s inside the cluster, retrying: %s "
-                "(%d refusals since the start; one line a minute)",
+                "this process refused an internal connection with %s, because the peer is not "
+                "trusted as a member of the cluster (%s); retrying (%d refusals since the start; "
+                "one line a minute)",
                 who,
                 reason,
                 total,

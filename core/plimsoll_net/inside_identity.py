@@ -136,7 +136,8 @@ class InsideFiles:
         trusted = len(self.identity.authorities)
         shown = self.identity.sha256[:16]
         logger.info(
-            "internal connections now show certificate %s and trust %d authorities", shown, trusted
+            "internal connections now present certificate %s and trust %d certificate authorities",
+            *(shown, trusted),
         )
         return True
 

@@ -223,9 +223,9 @@ class HangWatch:
 
     def _end(self) -> None:
         logger.critical(
-            "the event loop is hung: no progress for %.0f s, though it could run for %.0f s of "
-            "them; the process exits with code %d, so that its container is started again; please "
-            "report where it was: %s",
+            "the event loop is hung: it made no progress for %.0f s, although the process had a "
+            "processor and waited for no disk in %.0f s of that time; the process exits with code "
+            "%d, so that its container is started again; please report this bug with the stack: %s",
             self._judge.silent_s,
             self._judge.proven_s,
             EXIT_HUNG,

@@ -86,11 +86,13 @@ def _snappy(data: bytes | memoryview, limit: int) -> bytes:
     position = _XERIAL_HEADER_SIZE
     while position < len(data):
         if position + _BLOCK.size > len(data):
-            raise BadRecords("the records' snappy data ends inside the length of a block")
+            raise BadRecords("the records' snappy data ends inside the length field of a block")
         (size,) = _BLOCK.unpack_from(data, position)
         position += _BLOCK.size
         if not 0 <= size <= len(data) - position:
-            raise BadRecords("the records' snappy data has a block that is longer than the batch")
+            raise BadRecords(
+                "the records' snappy data has a block that reaches beyond the end of the batch"
+            )
         out += _snappy_block(data[position : position + size], limit - len(out))
         position += size
     return bytes(out)

@@ -258,7 +258,7 @@ def _id_of(topic_id: bytes) -> UUID:
 
 def _spend(reader: PrimitiveReader, count: int) -> None:
     if reader.left is not None and count > reader.left:
-        raise TooManyNamed("a fetch names more than may be asked for at once")
+        raise TooManyNamed("a Fetch request names more topics and partitions than are allowed")
     reader.spend(count)
 
 

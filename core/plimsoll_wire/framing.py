@@ -219,7 +219,7 @@ class Framer:
                 return False
             limit = found
         if not 0 <= length <= limit:
-            raise FrameTooLarge(f"a frame of {length} bytes; the limit is {limit}")
+            raise FrameTooLarge(f"the peer sent a frame of {length} bytes; the limit is {limit}")
         return True
 
     def _begin_large(self, begin: int, length: int) -> None:

@@ -87,7 +87,7 @@ def iter_keyed(records: bytes, count: int) -> Iterator[KeyedRecord]:
         except BadRecords as error:
             raise BadRecords(error.sentence, index) from None
         if at > position:
-            raise BadRecords("a record is shorter than its own fields", index)
+            raise BadRecords("a record's stated length is less than that of its fields", index)
         yield KeyedRecord(
             start, body, rest, position, timestamp_delta, offset_delta, key, value_length < 0
         )
@@ -222,7 +222,7 @@ def check_keys(records: bytes, count: int) -> None:
         return
     found = (i for i, record in enumerate(iter_keyed(records, count)) if record.key is None)
     if keyless := tuple(islice(found, _KEYLESS_TOLD)):
-        raise BadRecords("a record of a compacted topic needs a key", *keyless)
+        raise BadRecords("a record has no key, which a compacted topic requires", *keyless)
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:

@@ -87,7 +87,9 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
     compressed.
     """
     if header.codec:
-        raise BadRecords("a batch of an internal topic is compressed")
+        raise BadRecords(
+            "a batch of an internal topic is compressed, but only uncompressed ones can be read"
+        )
     position, base, all_bytes = 0, header.base_offset, len(body)
     for index in range(header.count):
         try:
@@ -125,6 +127,6 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
         except IndexError:
             raise BadRecords("the batch ends inside a record", index) from None
         if not 0 <= delta <= header.last_offset_delta:
-            raise BadRecords("a record's offset is outside its batch", index)
+            raise BadRecords("a record has an offset outside the offsets of its batch", index)
         yield base + delta, key, value
         position = end

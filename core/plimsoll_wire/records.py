@@ -49,7 +49,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
                 timestamp_delta, after = read_varint(records, position + 1)
             offset_delta, after = read_varint(records, after)
             if after > end:
-                raise BadRecords("a record is shorter than its own fields")
+                raise BadRecords("a record's stated length is less than that of its fields")
             yield timestamp_delta, offset_delta
             position = end
     except IndexError:
@@ -86,7 +86,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
             value &= _64_BITS
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-    raise BadRecords("a record has a number of more than ten bytes")
+    raise BadRecords("a record has a varint of more than ten bytes, the longest that is valid")
 
 
 def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -94,7 +94,9 @@ def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
     bytes."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES_MAX:
-        raise BadRecords("a record has a length or an offset of more than five bytes")
+        raise BadRecords(
+            "a record's length or offset has more than five bytes, the longest that is valid"
+        )
     return value, after
 
 
@@ -221,9 +223,9 @@ def _follow(records: bytes | memoryview, count: int) -> int:
     position = 0
     for number in range(count + 1):
         if position > len(records):
-            raise BadRecords("a record has a length that leads out of its batch", number - 1)
+            raise BadRecords("a record's length reaches beyond the end of its batch", number - 1)
         if position == len(records):
-            raise BadRecords(f"the batch says {count + 1} records and holds {number}", number)
+            raise BadRecords(f"the batch states {count + 1} records but holds {number}", number)
         if number == count:
             break
         try:
@@ -274,10 +276,12 @@ def _check_last(records: bytes | memoryview, position: int, index: int) -> None:
     if length < 0:
         raise BadRecords("a record has a negative length", index)
     if end > len(records):
-        raise BadRecords("a record has a length that leads out of its batch", index)
+        raise BadRecords("a record's length reaches beyond the end of its batch", index)
     if end < len(records):
-        raise BadRecords(f"there is something behind the {index + 1} records of the batch", index)
+        raise BadRecords(f"the batch has bytes after its {index + 1} records", index)
     if offset_delta != index:
-        raise BadRecords(f"the last record's offset is {offset_delta} from the batch's", index)
+        raise BadRecords(
+            f"the last record's offset delta is {offset_delta} instead of {index}", index
+        )
     if position > end:
-        raise BadRecords("a record is shorter than its own fields", index)
+        raise BadRecords("a record's stated length is less than that of its fields", index)

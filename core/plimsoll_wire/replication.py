@@ -206,7 +206,7 @@ def decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
 def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     got, _, _, code, session_id = _REPLY.unpack_from(frame)
     if got != correlation_id:
-        raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
+        raise MalformedReply(f"the reply has correlation id {got} instead of {correlation_id}")
     if (one := _of_one(frame, code, session_id)) is not None:
         return one
     reader = PrimitiveReader(frame, True, _REPLY.size)

@@ -336,8 +336,8 @@ def check_known(metadata_version: int) -> None:
     """Raise MetadataTooNew if this software does not understand the metadata version."""
     if metadata_version > NEWEST:
         raise MetadataTooNew(
-            f"metadata version {release_of(metadata_version)} is finalised, and this is release"
-            f" {RELEASE}, which understands {release_of(OLDEST)} to {release_of(NEWEST)}"
+            f"metadata version {release_of(metadata_version)} is finalised, but this release"
+            f" ({RELEASE}) understands only {release_of(OLDEST)} to {release_of(NEWEST)}"
         )
 
 

@@ -21,8 +21,9 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
             message=(
-                f"No replicas can be given to {brokers_text(missing, NAMED_AT_MOST)} now: not"
-                " registered, not running, or being drained. Start these brokers first."
+                f"No replicas can be given to {brokers_text(missing, NAMED_AT_MOST)} now. A broker"
+                " gets replicas only if it has registered, runs and is not being drained. Start"
+                " those that are down, and end the drain of the others."
             ),
         )
     rows = survey.rows()

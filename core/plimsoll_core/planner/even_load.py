@@ -152,7 +152,10 @@ def even_load(
     if not survey.usable:
         return Refusal(
             reason=Reason.NotEnoughBrokers,
-            message="No broker is running that may get replicas. Start the brokers first.",
+            message=(
+                "No broker can get replicas now, because none runs that is not being drained. Start"
+                " the brokers first."
+            ),
         )
     model = LoadModel(survey, disks)
     left = goal.max_bytes

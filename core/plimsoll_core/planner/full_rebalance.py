@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, is_or_are
 from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.placement import Located, Row, interleave, place, racks_of, start_of
@@ -88,8 +88,9 @@ def _unusable(survey: Survey) -> Refusal | None:
         reason=Reason.InvalidRequest,
         message=(
             f"{counted(counts.total(), 'replica')} would be copied off"
-            f" {brokers_text(counts, NAMED_AT_MOST)}, not running or being drained. Run the full "
-            "rebalance when these brokers are back, or remove them first."
+            f" {brokers_text(counts, NAMED_AT_MOST)}, which {is_or_are(len(counts))} not running or"
+            " being drained. Run the full rebalance when every broker runs and none is drained, or"
+            " remove these brokers first."
         ),
     )
 

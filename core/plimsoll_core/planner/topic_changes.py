@@ -82,7 +82,8 @@ def _named(
         return Refusal(
             reason=Reason.UnknownTopicId,
             message=(
-                f"There is no topic with id {one.topic_id}; it may have been deleted. Leave it out."
+                f"There is no topic with id {one.topic_id}; it may have been deleted. Leave it out"
+                " of the request."
             ),
         )
     indexes = sorted(of_topic) if one.partitions is None else one.partitions

@@ -186,7 +186,7 @@ def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
     if bare is None:
         raise ScramError("the client's first message is malformed")
     if b"tokenauth=true" in bare[3]:
-        raise ScramError("delegation tokens are not served")
+        raise ScramError("the client logs in with a delegation token, which is not supported")
     user = _name(bare[1])
     if found[2] is not None and _name(found[2]) not in ("", user):
         raise ScramError("the client asks to act as another user, which is not supported")
@@ -199,10 +199,10 @@ def _name(sent: bytes) -> str:
     try:
         text = sent.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("the user name is not valid UTF-8") from error
+        raise ScramError("the client's user name is not valid UTF-8") from error
     rest = text.replace("=2C", "").replace("=3D", "")
     if "=" in rest:
-        raise ScramError("the user name has an equals sign that is not escaped")
+        raise ScramError("the client's user name has an equals sign that is not escaped as =3D")
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -218,9 +218,11 @@ def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
     binding, proof = _base64(found[2]), _base64(found[4])
     # As Kafka: librdkafka before 2.8 puts its own nonce before the whole of it once more.
     if not found[3].decode().endswith(challenge.nonce):
-        raise ScramError("the client's second message answers another challenge")
+        raise ScramError("the client's second message answers another challenge than it was sent")
     if binding != challenge.gs2_header:
-        raise ScramError("the client's second message changes the channel binding")
+        raise ScramError(
+            "the client's second message states another channel binding than its first"
+        )
     mechanism, credential = challenge.mechanism, challenge.credential
     signed = b",".join((challenge.client_first_bare, challenge.server_first, found[1]))
     for stored_key, server_key in _candidates(mechanism, credential, now_ms):

@@ -74,7 +74,7 @@ class TestConfigs:
         asked = set_("compression.type", "zstd")
         refused = alter(world, asked)
         assert refused.reason == "MetadataTooOld"
-        assert "compression.type=zstd needs metadata version 0.2 (#3), and" in refused.message
+        assert "compression.type=zstd needs metadata version 0.2 (#3), but" in refused.message
         wish = NewTopic(name="new", partitions=1, configs={"compression.type": "lz4"})
         (made,) = world.ask(CreateTopics(topics=(wish,))).topics
         assert "needs metadata version" in made.message
@@ -88,7 +88,7 @@ class TestConfigs:
         asked = set_("cleanup.policy", "delete", "Subtract", "delete")
         refused = alter(world, asked)
         assert refused.reason == "MetadataTooOld"
-        assert "cleanup.policy= needs metadata version 0.2 (#3), and" in refused.message
+        assert "cleanup.policy= needs metadata version 0.2 (#3), but" in refused.message
         world.commit(MetadataVersionFinalized(cause="test", metadata_version=3))
         assert alter(world, asked).code == 0
         assert configs(world)["cleanup.policy"] == ""

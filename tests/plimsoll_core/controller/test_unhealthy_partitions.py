@@ -43,7 +43,7 @@ class TestLed:
         world.kill(2)
         found = look(world)
         assert (found.cause, found.waits_for, found.loss) == ("BrokerFenced", (2,), None)
-        assert found.why == "Out of sync: broker 2 (fenced)."
+        assert found.why == "Replicas are not in the ISR: broker 2 (fenced)."
 
     def test_slow_replica(self, world: Any) -> None:
         world.propose([0, 1])
@@ -54,7 +54,9 @@ class TestLed:
         world.beat(0, want_shutdown=True)
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerStopping", (0, 2))
-        assert found.why == "Out of sync: broker 0 (stopping), broker 2 (catching up)."
+        assert (
+            found.why == "Replicas are not in the ISR: broker 0 (stopping), broker 2 (catching up)."
+        )
 
     def test_failed_disk(self, world: Any) -> None:
         p = world.p()

@@ -167,8 +167,8 @@ def test_refused_while_a_broker_with_replicas_is_away() -> None:
     request = cluster([(0, 1), (1, 2)], brokers(4, unusable=(1,)), FullRebalance())
     refusal = refused(request)
     assert refusal.reason is Reason.InvalidRequest
-    assert "2 replicas would be copied off broker 1, not running" in refusal.message
-    assert "when these brokers are back, or remove them first" in refusal.message
+    assert "2 replicas would be copied off broker 1, which is not running" in refusal.message
+    assert "or remove these brokers first" in refusal.message
 
 
 # --- the assignment itself ---------------------------------------------------------------------

@@ -155,8 +155,8 @@ def _rack_lost(
         reason=Reason.NotEnoughBrokers,
         message=(
             "Racks are required, and the brokers that would remain are all in rack"
-            f" {', '.join(left) or '(none)'}: add a broker in another rack first, or set the policy"
-            " for racks to Preferred."
+            f" {', '.join(left) or '(none)'}: add a broker in another rack first, or set"
+            " spec.racks.policy to Preferred."
         ),
     )
 

@@ -101,8 +101,9 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
         return Refusal(
             reason=Reason.BrokerLeaving,
             message=(
-                f"{sentence_start(who)} {are} still being removed; {who} may join again when that"
-                " has ended, or be excluded (spec.brokers.excludedIds) so that others join."
+                f"{sentence_start(who)} {are} still being removed and may join again when that has"
+                " ended; the operator retries. To let other brokers join instead, exclude"
+                f" {who} (spec.brokers.excludedIds)."
             ),
         )
     early = sorted({*turn.image.released.values()}.intersection(wanted))
@@ -113,8 +114,8 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
     return Refusal(
         reason=Reason.VolumeInUse,
         message=(
-            f"The {volumes} that {who} had before {are} being deleted; {who} may join again after"
-            " that."
+            f"The former {volumes} of {who} {are} still being deleted; {who} may join again after"
+            " that, and the operator retries."
         ),
     )
 

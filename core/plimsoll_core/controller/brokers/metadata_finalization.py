@@ -42,7 +42,8 @@ def finalize(turn: DecisionContext) -> None:
         return
     if _hold(turn) is not None:
         return
-    turn.add(MetadataVersionFinalized(cause="understood by every broker", metadata_version=target))
+    cause = "every broker understands this metadata version"
+    turn.add(MetadataVersionFinalized(cause=cause, metadata_version=target))
 
 
 def finalization(turn: DecisionContext) -> Finalization:

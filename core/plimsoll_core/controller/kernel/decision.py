@@ -173,9 +173,10 @@ def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
     return Refusal(
         reason=Reason.MetadataTooOld,
         message=(
-            f"{needing} metadata version {release_of(since)} (#{since}), and"
-            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
-            " broker runs that release, unless spec.metadataVersion holds it back."
+            f"{needing} metadata version {release_of(since)} (#{since}), but"
+            f" {release_of(finalised)} (#{finalised}) is finalised. Upgrade every broker to that"
+            " release; the version then follows by itself, unless spec.metadataVersion holds it"
+            " back."
         ),
     )
 

@@ -36,8 +36,7 @@ def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal
         reason=Reason.InvalidRegistration,
         message=(
             f"Broker {request.broker_id} has no rack, and racks are required in this cluster. "
-            "Give the broker a rack, or"
-            " set the policy for racks to Preferred."
+            "Label its node with a rack, or set spec.racks.policy to Preferred."
         ),
     )
 

@@ -39,7 +39,7 @@ from plimsoll_core.messages.moves import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.phrasing import brokers_text, counted, ids_text, replicas_text
+from plimsoll_core.phrasing import brokers_text, counted, ids_text, is_or_are, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
 CANCELLED = "reassignment cancelled"
@@ -83,8 +83,8 @@ def check_drop(
         return _refuse_drop(
             p,
             trusted,
-            f"only {len(left)} others are in sync, which is below min ISR {p.effective_min_isr},"
-            " so records that were acknowledged could depend on it",
+            f"only {counted(len(left), 'other replica')} {is_or_are(len(left))} in sync, which is"
+            f" below min ISR {p.effective_min_isr}, so acknowledged records could depend on it",
         )
     return None
 
@@ -100,7 +100,7 @@ def check_absent(
         reason=Reason.BrokerRestarts,
         message=(
             f"Partition {p.index} waits for {brokers_text(absent & {*isr, *target})} to return from"
-            " a restart: until then fewer than min ISR would be in sync."
+            " a restart: until then fewer replicas than min ISR would be in sync."
         ),
     )
 
@@ -109,8 +109,8 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"Partition {p.index} cannot do without {brokers_text(dropped)} now: {why}. Wait for"
-            " more replicas to be in sync, or let the move go on."
+            f"Partition {p.index} still needs its replica on {brokers_text(dropped)}: {why}. Wait"
+            " for more replicas to be in sync, or let the move go on."
         ),
     )
 
@@ -158,7 +158,10 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
         return all_stay(turn.image, new) or check_spread(turn, (target,))
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
-        message=f"The target of partition {p.index} ({replicas_text(target)}) {problem}.",
+        message=(
+            f"The target {replicas_text(target)} of"
+            f" {turn.image.topics[p.topic_id].name}-{p.index} {problem}."
+        ),
     )
 
 
@@ -224,10 +227,10 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
         if times[one.topic, one.index] > 1:
             found = Refusal(
                 reason=Reason.InvalidRequest,
-                message="The request names this partition twice; name it once.",
+                message=f"The request names {one.topic}-{one.index} twice; name it once.",
             )
         if isinstance(found, Partition):
-            wish = _check_free(movers, found) or _judge(turn, request, one, found)
+            wish = _check_free(movers, one, found) or _judge(turn, request, one, found)
         else:
             wish = found
         judged.append((one, wish))
@@ -254,14 +257,14 @@ def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
     )
 
 
-def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
+def _check_free(movers: Sequence[Mover], one: PartitionTarget, p: Partition) -> Refusal | None:
     """Refuse if a Reassignment or Rebalance object is moving the partition."""
     held = mover_of(movers, p.key)
     if held is None:
         return None
     return Refusal(
         reason=Reason.PolicyViolation,
-        message=f"The object {held} is moving partition {p.index}. Change that object instead.",
+        message=f"{one.topic}-{one.index} is being moved by {held}. Change that object instead.",
     )
 
 
@@ -278,7 +281,7 @@ def _judge(
         return Refusal(
             reason=Reason.InvalidReplicationFactor,
             message=(
-                f"The replication factor of partition {p.index} would change from"
+                f"The replication factor of {one.topic}-{one.index} would change from"
                 f" {len(p.settled)} to {len(one.replicas)}, which this request does not allow."
                 f" Name {counted(len(p.settled), 'replica')}, or allow the change."
             ),

@@ -37,7 +37,9 @@ class Case:
     proposal: IsrProposal
 
     def refuse(self, reason: Reason, message: str) -> Refusal:
-        return Refusal(reason=reason, message=f"Partition {self.partition.index}: {message}")
+        topic = self.turn.image.topics[self.partition.topic_id].name
+        where = f"Partition {topic}-{self.partition.index}"
+        return Refusal(reason=reason, message=f"{where}: {message}")
 
 
 Check = Callable[[Case], Refusal | None]
@@ -73,8 +75,9 @@ def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> Pa
         moved = Refusal(
             reason=Reason.NewLeaderElected,
             message=(
-                "The ISR change is in effect, and by it the partition's leader is now "
-                f"{after_leader}: nothing needs to be sent again."
+                f"The proposed ISR of {turn.image.topics[after.topic_id].name}-{after.index} is in "
+                f"effect, and the partition's leader has changed with it (now {after_leader}). The "
+                "former leader need not send it again."
             ),
         )
         return _refused(proposal, moved)
@@ -128,7 +131,9 @@ def controller_is_not_behind(case: Case) -> Refusal | None:
     if not ahead:
         return None
     return case.refuse(
-        Reason.NotController, "the broker has applied newer metadata than this controller."
+        Reason.NotController,
+        "the leader that proposed an ISR has newer metadata than this controller, so it must ask"
+        " the newer controller.",
     )
 
 
@@ -136,14 +141,20 @@ def leader_epoch_is_current(case: Case) -> Refusal | None:
     if case.proposal.leader_epoch == case.partition.leader_epoch:
         return None
     return case.refuse(
-        Reason.FencedLeaderEpoch, f"its leader epoch is {case.partition.leader_epoch} now."
+        Reason.FencedLeaderEpoch,
+        f"the proposed ISR is of leader epoch {case.proposal.leader_epoch}, but the partition's is"
+        f" now {case.partition.leader_epoch}. Nothing needs to be done: the broker learns that from"
+        " the metadata.",
     )
 
 
 def sender_is_leader(case: Case) -> Refusal | None:
     if case.sender == case.partition.leader:
         return None
-    return case.refuse(Reason.InvalidRequest, f"broker {case.sender} does not lead the partition.")
+    return case.refuse(
+        Reason.InvalidRequest,
+        f"broker {case.sender} proposed an ISR but does not lead the partition.",
+    )
 
 
 def partition_epoch_is_current(case: Case) -> Refusal | None:
@@ -151,7 +162,9 @@ def partition_epoch_is_current(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.InvalidUpdateVersion,
-        f"its partition epoch is {case.partition.partition_epoch} now.",
+        f"the proposed ISR is of partition epoch {case.proposal.partition_epoch}, but the"
+        f" partition's is now {case.partition.partition_epoch}. The leader applies that change and"
+        " proposes again.",
     )
 
 
@@ -162,7 +175,8 @@ def members_are_replicas(case: Case) -> Refusal | None:
     strangers = set(members) - set(case.partition.replicas)
     if strangers:
         return case.refuse(
-            Reason.InvalidRequest, f"broker {min(strangers)} is not a replica of the partition."
+            Reason.InvalidRequest,
+            f"the proposed ISR names broker {min(strangers)}, which has no replica here.",
         )
     if case.sender not in members:
         return case.refuse(Reason.InvalidRequest, "the proposed ISR lacks the leader.")
@@ -175,7 +189,7 @@ def recovery_only_ends(case: Case) -> Refusal | None:
     if case.partition.recovery is Recovery.RECOVERED:
         return case.refuse(
             Reason.InvalidRequest,
-            "the partition has recovered and cannot be proposed as recovering.",
+            "the proposed ISR declares the partition as recovering, but it has recovered already.",
         )
     if len(case.proposal.new_isr) > 1:
         return case.refuse(
@@ -190,7 +204,8 @@ def members_are_eligible(case: Case) -> Refusal | None:
         if broker is None or not case.turn.acceptable(member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} is fenced, shutting down or not registered.",
+                f"broker {member.broker_id} may not be in the ISR now, because it is fenced,"
+                " shutting down or not registered.",
             )
         if member.broker_epoch not in (None, broker.broker_epoch):
             return case.refuse(
@@ -211,7 +226,7 @@ def newcomers_stay(case: Case) -> Refusal | None:
         if member.broker_id not in isr and image.restart_granted(member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} is about to be restarted, and may join the ISR after "
+                f"broker {member.broker_id} is about to be restarted, and joins the ISR after "
                 "that.",
             )
     return None
@@ -227,8 +242,8 @@ def newcomers_are_not_held_back(case: Case) -> Refusal | None:
         if member.broker_id not in partition.isr and is_held_back(turn, member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} has failed repeatedly, and may join the ISR again "
-                "after a while.",
+                f"broker {member.broker_id} has failed repeatedly and is held back for a while; "
+                "the leader proposes it again.",
             )
     return None
 

@@ -130,10 +130,17 @@ def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
             message=f"The preferred replica, broker {first}, is leaving the cluster and leads"
             " nothing any more. Retry when the partition has moved to other brokers.",
         )
-    why = "is not in the partition's ISR" if turn.may_lead(first, partition) else "cannot lead now"
+    why = (
+        "has not caught up with the leader (it is not in the ISR)"
+        if turn.may_lead(first, partition)
+        else "is not active (not registered, fenced, stopping, or its disk failed)"
+    )
     return Refusal(
         reason=Reason.PreferredLeaderNotAvailable,
-        message=f"The preferred replica, broker {first}, {why}. Retry when it has caught up.",
+        message=(
+            f"The preferred replica, broker {first}, cannot lead now: it {why}. Retry when it is"
+            " in the ISR again."
+        ),
     )
 
 

@@ -271,7 +271,7 @@ def _led(turn: DecisionContext, partition: Partition) -> Outlook:
     missing = tuple(r for r in partition.replicas if r not in partition.isr)
     return Outlook(
         cause=_cause(turn, partition, missing, "CatchingUp"),
-        why=f"Out of sync: {_list(turn, partition, missing, 'CatchingUp')}.",
+        why=f"Replicas are not in the ISR: {_list(turn, partition, missing, 'CatchingUp')}.",
         waits_for=missing,
     )
 

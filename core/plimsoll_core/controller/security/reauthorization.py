@@ -40,8 +40,8 @@ _REASONS = {
 _NOBODY = Refusal(
     reason=Reason.ClusterAuthorizationFailed,
     message=(
-        "The broker stated no client for this request, and rights are enforced. Retry, or use "
-        "another broker."
+        "The broker forwarded this request without stating which client sent it, so its rights "
+        "cannot be checked. Retry, or use another broker."
     ),
 )
 

@@ -128,7 +128,7 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
     if times > 1:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message="The request names this topic more than once; name it once.",
+            message=f"The request names topic {name} more than once; name it once.",
         )
     topic_id = turn.image.topic_ids.get(name)
     if topic_id is not None:

@@ -141,9 +141,10 @@ class PartitionRoom:
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"{self.owner} has created {pool.held(self.owner)} replicas of the {pool.capacity}"
-                f" that the brokers hold at most, {pool.free} are free; {replicas} more are beyond"
-                " its share. Delete topics, or ask the owner of the cluster for a Topic object."
+                f"{self.owner} has created {pool.held(self.owner)} replicas. The brokers hold at"
+                f" most {pool.capacity}, of which {pool.free} are free; {replicas} more are beyond"
+                f" the share of {self.owner}. Delete topics, or ask the owner of the cluster for a"
+                " Topic object."
             ),
         )
 

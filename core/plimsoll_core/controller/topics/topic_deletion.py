@@ -87,7 +87,7 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
     if request.heir is not None:
         turn.add(
             TopicBound(
-                cause="handed over: its object is gone and another one declares it",
+                cause="the Topic object is gone; another one that declares the topic takes it over",
                 topic_id=topic.id,
                 object=request.heir,
                 deletion_policy=topic.deletion_policy,
@@ -97,7 +97,7 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
     if topic.deletion_policy == "Retain":
         turn.add(
             TopicBound(
-                cause="detached: its object is gone and its data is to be retained",
+                cause="the Topic object is gone; the topic and its data are retained",
                 topic_id=topic.id,
                 object=None,
                 deletion_policy="Retain",
@@ -117,7 +117,7 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
         return refusal
     turn.add(
         TopicRemoved(
-            cause="its object is gone and the grace has passed",
+            cause="the Topic object is gone and the grace period has ended",
             topic_id=topic.id,
             now_ms=request.server_now_ms,
         )
