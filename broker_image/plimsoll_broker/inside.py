@@ -159,7 +159,9 @@ class InsidePeers:
 
     def _check_cut(self) -> None:
         if self.is_cut:
-            raise ConnectionRefusedError("a drill has cut this broker's links")
+            raise ConnectionRefusedError(
+                "a drill has cut this broker's links on purpose; they work again when it ends"
+            )
 
     def is_outdated(self, link: Link | None) -> bool:
         """Return True if the connection should be replaced: it must use TLS now, this broker has a

@@ -432,7 +432,8 @@ class ControllerClient:
         if self._connection is connection:
             where = self._address or "?"
             logger.info(
-                "disconnecting from controller %s, connecting to the present one: %s", where, why
+                "the connection to controller %s is closed, looking for the active one: %s",
+                *(where, why),
             )
             self._connection = None
             self._rotate(self._address)

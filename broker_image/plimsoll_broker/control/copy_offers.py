@@ -105,15 +105,16 @@ class CopyOffers:
             )
             if len(stored) > COPY_BYTES_MAX:
                 logger.warning(
-                    "this broker's copy of the metadata has %d bytes, too many to be sent (at most "
-                    "%d), so the operator at %s needs another broker's to restore its metadata log",
+                    "this broker's copy of the metadata is too large to be sent (%d bytes, at most "
+                    "%d); the operator at %s needs the copy of another broker to restore its "
+                    "metadata log: start the other brokers",
                     *(len(stored), COPY_BYTES_MAX, address),
                 )
                 return
             await _send(connection, offer, stored, wanted)
             logger.warning(
-                "sent the copy of the metadata up to offset %d to the operator at %s, "
-                "which restores its metadata log",
+                "sent this broker's copy of the metadata up to offset %d to the operator at %s, "
+                "which restores the metadata log from it by itself",
                 *(replica.image.next_offset, address),
             )
         finally:

@@ -291,8 +291,8 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
         return None
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
         logger.warning(
-            "ignoring metadata snapshot %s: its contents are of another cluster or offset; the "
-            "controller sends what is missing",
+            "ignoring metadata snapshot %s: it belongs to another cluster, or has another offset "
+            "than it states; the controller sends what is missing",
             name,
         )
         return None

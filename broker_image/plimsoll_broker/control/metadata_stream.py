@@ -146,14 +146,19 @@ class MetadataStream:
                 wait_ms_max=WAIT_MS_MAX,
             )
             if self._client.inside.is_outdated(connection.link):
-                raise ConnectionError("the connection is outdated and has to be replaced")
+                raise ConnectionError(
+                    "this connection uses an outdated certificate or TLS mode; it is replaced"
+                )
             reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
             if reply.refused is not None:
-                raise ConnectionError(f"{reply.refused.reason}: {reply.refused.message}")
+                refused = reply.refused
+                raise ConnectionError(
+                    f"the controller refused ({refused.reason}): {refused.message}"
+                )
             if not self._client.believes(reply.controller_epoch):
                 raise ConnectionError(
-                    f"controller epoch {reply.controller_epoch} is outdated; a "
-                    f"newer controller is known"
+                    f"controller epoch {reply.controller_epoch} of the metadata is outdated; the"
+                    " broker knows a newer one"
                 )
             if reply.update is not None:
                 await self._apply(reply.update)
@@ -171,7 +176,8 @@ class MetadataStream:
             async for batch in in_slices(update.batches):
                 if batch.base_offset != replica.image.next_offset:
                     raise ConnectionError(
-                        f"metadata at {batch.base_offset} does not follow the last applied batch"
+                        f"the controller sent metadata of offset {batch.base_offset}, but offset"
+                        f" {replica.image.next_offset} comes next"
                     )
                 further = partial(advance, replica, batch)
                 long = batch.record_count > RECORDS_AT_ONCE
@@ -197,7 +203,7 @@ class MetadataStream:
         """Apply no more metadata, and send no more commands that depend on partitions, until the
         broker runs a newer release."""
         logger.error(
-            "metadata is no longer applied, upgrade this broker; until then it serves with the "
+            "this broker cannot read newer metadata: upgrade it; until then it serves with the "
             "last metadata that it applied: %s",
             why,
         )
@@ -250,8 +256,8 @@ class MetadataStream:
         next update replaces the copy by a snapshot."""
         if not self._copy_is_behind:
             logger.warning(
-                "cannot write the local copy of the metadata, retrying; the broker goes on "
-                "without it: %s",
+                "cannot write the copy of the metadata on this broker's disk, retrying; the broker "
+                "serves without it: %s",
                 error,
             )
         self._copy_is_behind = True
@@ -270,7 +276,9 @@ class MetadataStream:
             ) from error
         if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
             raise ConnectionError(
-                "the metadata snapshot does not have the offset that the controller stated"
+                f"the controller's metadata snapshot ends at offset {image.next_offset}, but it"
+                f" stated {update.snapshot_end}, and this broker has applied all below"
+                f" {self.image.next_offset}"
             )
         return StoredMetadata(
             image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch

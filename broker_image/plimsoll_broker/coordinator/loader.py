@@ -365,8 +365,9 @@ def _say_unloaded(shard: GroupShard) -> None:
     """Log that groups are not loaded for lack of memory."""
     pool = shard.state.memory.of_broker.pool
     logger.warning(
-        "%r: no memory for %s%d consumer groups; their clients are refused; loaded groups use "
-        "%d of %d bytes, the most are of %s; delete unused groups or raise the broker's memory",
+        "%r: this broker has no memory for %s%d consumer groups of this partition and refuses "
+        "their clients; loaded groups use %d of %d bytes, most of them by %s; delete unused groups "
+        "or raise the broker's memory",
         shard.hosted,
         "more than " if shard.state.more_unloaded else "",
         len(shard.state.unloaded),

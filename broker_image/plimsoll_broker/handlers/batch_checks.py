@@ -115,7 +115,7 @@ def check_batch(
     largest allowed size (`OPENED_BYTES_MAX`).
     """
     if not records:
-        return BadSent(Code.INVALID_RECORD, "there is no record batch for the partition")
+        return BadSent(Code.INVALID_RECORD, "the request has no record batch for the partition")
     try:
         header = parse_header(records)
     except BatchError as error:
@@ -141,21 +141,24 @@ def _code_of(reason: BadBatch, records: memoryview) -> Code:
 
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
     if header.length != size:
-        return BadSent(Code.INVALID_RECORD, "there is more than one record batch for the partition")
+        return BadSent(
+            Code.INVALID_RECORD, "the request has more than one record batch for the partition"
+        )
     if header.base_offset != 0:
         return BadSent(Code.INVALID_RECORD, "the base offset of a produced batch must be 0")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         return BadSent(
-            Code.INVALID_RECORD, "the last offset delta does not match the number of records"
+            Code.INVALID_RECORD,
+            "the batch's last offset delta does not match its number of records",
         )
     if header.producer_id >= 0:
         if header.base_sequence < 0:
             return BadSent(
-                Code.INVALID_RECORD, "the batch has a producer id and no sequence number"
+                Code.INVALID_RECORD, "the batch has a producer id but no sequence number"
             )
         if header.producer_epoch < 0:
             return BadSent(
-                Code.INVALID_PRODUCER_EPOCH, "the batch has a producer id and no producer epoch"
+                Code.INVALID_PRODUCER_EPOCH, "the batch has a producer id but no producer epoch"
             )
     plain = 0 <= header.attributes <= CODEC_MAX
     return None if plain else _bad_attributes(header)
@@ -165,7 +168,10 @@ def _bad_attributes(header: BatchHeader) -> BadSent | None:
     """Return the error of a batch with attributes that a producer may not set, or None if it has
     none."""
     if header.is_control or header.is_transactional:
-        return BadSent(Code.INVALID_RECORD, "transactions are not supported")
+        return BadSent(
+            Code.INVALID_RECORD,
+            "the batch belongs to a transaction, and transactions are not supported",
+        )
     if header.attributes & LOG_APPEND_TIME:
         message = "the batch is marked LogAppendTime, which a producer must not set"
         return BadSent(Code.INVALID_TIMESTAMP, message)

@@ -90,7 +90,7 @@ async def ask(
         case Refused(code=code, message=message):
             return _each(names, code, message)
         case other:
-            raise AssertionError(f"the controller answered {other}")
+            raise AssertionError(f"the controller answered with an unexpected message: {other}")
 
 
 async def ask_for_changes(
@@ -115,7 +115,7 @@ async def ask_for_changes(
         case Refused(code=code, message=message):
             return _refused(names, code, message)
         case other:
-            raise AssertionError(f"the controller answered {other}")
+            raise AssertionError(f"the controller answered with an unexpected message: {other}")
 
 
 async def forward_security(

@@ -93,7 +93,7 @@ def _results(
     if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
         return answer.partitions
     if not isinstance(answer, Refused):
-        raise AssertionError(f"the controller answered {answer}")
+        raise AssertionError(f"the controller answered with an unexpected message: {answer}")
     return tuple(
         kind(topic=one.topic, index=one.index, code=answer.code, message=answer.message)
         for one in asked

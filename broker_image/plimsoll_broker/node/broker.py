@@ -267,7 +267,10 @@ class BrokerNode:
         try:
             self._stream = stream = MetadataStream(self._client, self._copy)
         except MetadataTooNew as error:
-            raise CannotStart(f"MetadataTooNew: {error}; run a newer release") from error
+            raise CannotStart(
+                f"this broker cannot read its metadata (MetadataTooNew): {error}; run a newer"
+                " release"
+            ) from error
         self._inside.learn(stream.image)
         stream.subscribe(self._inside.update)
         self._spawn("certificates inside", self._inside.run())
@@ -315,7 +318,7 @@ class BrokerNode:
         CannotStart if another process or broker owns it."""
         refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
         if refused is not None:
-            raise CannotStart(f"{refused.reason}: {refused.message}")
+            raise CannotStart(f"this volume cannot be used ({refused.reason}): {refused.message}")
         meta = self._store.meta
         return meta.directory_id if meta is not None else None
 
@@ -484,7 +487,7 @@ class BrokerNode:
             self.fail(
                 error
                 or AssertionError(
-                    f"the task {task.get_name()} ended, which must run as long as the broker"
+                    f"the task {task.get_name()} ended, but must run as long as the broker"
                 )
             )
 

@@ -130,7 +130,7 @@ class CleaningProcess:
             await process.stdin.drain()
             line = await process.stdout.readline()
             if not line:
-                raise CleaningFailed("the log cleaning process has ended")
+                raise CleaningFailed("the log cleaning process ended before it answered")
             answer: messages.Answer = _decode(line)
             if isinstance(answer, messages.NotInBackground):
                 await self._stay_within(answer.sentence)

@@ -107,8 +107,8 @@ class DiskShares:
             return
         (most, held), *_ = [*self._held.most_common(1), ("no client", 0)]
         logger.warning(
-            "this broker's disk has %d of %d bytes free, less than its reserve of %d: refusing "
-            "clients' records, those of the largest holder first (%s: %d bytes). Delete records "
+            "this broker's disk has %d of %d bytes free, less than its reserve of %d: it refuses "
+            "records, first those of the client that holds the most (%s: %d bytes). Delete records "
             "or topics, shorten"
             " retention, or enlarge the volume",
             self._free,

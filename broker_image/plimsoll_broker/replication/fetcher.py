@@ -347,8 +347,8 @@ class Fetcher:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
             logger.error(
-                "cannot lower the checkpoints of %d logs, so these logs are not truncated yet; "
-                "retrying: %s",
+                "cannot write the checkpoint files of %d logs, which must be written before the "
+                "logs are truncated to match their leaders; retrying: %s",
                 *(len(places), error),
             )
             return False

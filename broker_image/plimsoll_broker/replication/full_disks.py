@@ -150,7 +150,8 @@ class FullDisks:
         image = self._manager.image
         topic = None if image is None else image.topics.get(key.topic_id)
         logger.info(
-            "%s-%d: there is disk space or a file descriptor for its log again, going back online",
+            "%s-%d: the replica on this broker goes back online, because there is disk space or a "
+            "file descriptor for its log again",
             *(key.topic_id if topic is None else topic.name, key.index),
         )
         self._manager.open_again(key, log)

@@ -60,7 +60,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(cls, host, port)
         except (OSError, TimeoutError) as error:
-            raise PeerLost(f"{host_and_port(host, port)}: {error or 'no answer'}") from error
+            peer = host_and_port(host, port)
+            raise PeerLost(f"cannot connect to {peer}: {error or 'no answer'}") from error
         return connection
 
     async def request(self, frame: bytes, silence_s: float) -> memoryview:
@@ -205,6 +206,6 @@ async def open_to(
         async with asyncio.timeout(timeout_s):
             connection, link = await peers.broker(PeerConnection, address, broker_id)
     except (OSError, TimeoutError) as error:
-        raise PeerLost(f"{address}: {error or 'no answer'}") from error
+        raise PeerLost(f"cannot connect to {address}: {error or 'no answer'}") from error
     connection.link, connection.peers = link, peers
     return connection

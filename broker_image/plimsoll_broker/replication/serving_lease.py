@@ -73,9 +73,10 @@ class ServingLease:
         if not self._refusing:
             self._refusing = True
             logger.warning(
-                "no controller confirmed this broker for %d ms: until one does, requests of "
-                "partitions that another broker may lead are refused, first of %r; if this lasts, "
-                "check the operator's pods and the network to them",
+                "no controller has confirmed this broker for %d ms, so other brokers may lead its "
+                "partitions by now: it refuses clients' requests for them, first for %r, until a "
+                "controller confirms it; if this lasts, check the operator's pods and the network "
+                "to them",
                 lease.window_ms,
                 hosted,
             )

@@ -273,7 +273,7 @@ class RecoveryReports:
         """Send a report. Return True if the controller accepted it, False if it refused or did not
         answer."""
         what = _shown(request)
-        logger.info("reporting to the controller %s", what)
+        logger.info("this broker reports to the controller: %s", what)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:

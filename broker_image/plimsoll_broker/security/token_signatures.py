@@ -60,5 +60,5 @@ def _loaded(public_key: bytes) -> RSAPublicKey | EllipticCurvePublicKey:
     that no accepted algorithm uses."""
     found = load_der_public_key(public_key)
     if not isinstance(found, RSAPublicKey | EllipticCurvePublicKey):
-        raise ValueError("neither RSA nor an elliptic curve")
+        raise ValueError("the public key is neither an RSA nor an elliptic-curve key")
     return found

@@ -191,7 +191,7 @@ def _times(reading: _Reading, at: int, header: BatchHeader, start: int) -> Itera
         records = opened(header.codec, data, OPENED_BYTES_MAX)
         for delta, offset_delta in iter_times(records, header.count):
             if not 0 <= offset_delta <= header.last_offset_delta:
-                raise BadRecords("a record lies outside of its batch")
+                raise BadRecords("a record has an offset outside the offsets of its batch")
             yield record_time(header.base_timestamp, delta), base + offset_delta
     except BadRecords as error:
         raise BatchError(BadBatch.RECORDS, at) from error

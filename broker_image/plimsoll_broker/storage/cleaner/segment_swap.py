@@ -127,8 +127,8 @@ def finish_swaps(place: LogPlace) -> None:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
         end = _end(disk.open(path, make=False), base)
         logger.info(
-            "%s: put the cleaned segment of offsets [%d, %d) in place, which a stop had "
-            "interrupted",
+            "%s: the segments of offsets [%d, %d) are now replaced by a cleaned one; the last stop "
+            "had interrupted that",
             *(directory, base, end),
         )
         _finish(disk, place, base, end)
