@@ -106,7 +106,7 @@ def test_what_if_counts_what_would_stop(plugin: Plugin) -> None:
     assert {row["topic"] for row in two["underPartitions"]} >= {"made"}
     every = plugin.data("what-if", "0", "1", "2")
     assert every["offline"] >= 3
-    assert plugin.refusal("what-if", "7") == "Not in this cluster: broker 7."
+    assert plugin.refusal("what-if", "7") == "This cluster has no broker 7."
 
 
 def test_adopted_topic_is_declared_unchanged(plugin: Plugin) -> None:
@@ -136,8 +136,8 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
 
 def test_verification_of_missing_topic_is_refused(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
-        "Topic nosuch does not exist. No Topic object of LogCluster local in default declares "
-        "nosuch either; apply one, or create the topic."
+        "Cannot verify topic nosuch. Topic nosuch does not exist. No Topic object of LogCluster "
+        "local in default declares nosuch either; apply one, or create the topic."
     )
 
 

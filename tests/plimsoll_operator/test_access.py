@@ -117,7 +117,7 @@ async def test_transport_sends_nothing_without_readable_credentials(
             path.write_text("")
         else:
             path.unlink()
-        with pytest.raises(Unavailable, match="cannot reload credentials"):
+        with pytest.raises(Unavailable, match="cannot reload the credentials"):
             await transport.send(ANY)
         await transport.close()
         assert server.received == []

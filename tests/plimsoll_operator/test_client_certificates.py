@@ -168,7 +168,7 @@ async def test_damaged_authority_is_reported_with_remedy(scene: Certified, spoil
     ready = await scene.reconciled()
     assert (ready.status, ready.reason) == ("False", "ClientCaMissing")
     assert scene.stalled == ready.message
-    assert f"Secret {KEY[0]}/{name}: " in ready.message
+    assert f"Secret {KEY[0]}/{name} cannot be used: " in ready.message
     assert "Restore its content, or delete it" in ready.message
     assert scene.believed == believed
     assert scene.committed, "who has a certificate goes on"
@@ -223,7 +223,7 @@ async def test_named_authority_is_read_committed_and_withdrawn() -> None:
     scene.give({"ca.crt": "nothing"})
     await scene.look()
     assert "corp" in scene.believed
-    assert "it contains no PEM certificate" in scene.stalled
+    assert "there is no readable PEM certificate" in scene.stalled
     scene.declare(listeners=LISTENERS)
     await scene.look()
     assert list(scene.believed) == [OWN_AUTHORITY]

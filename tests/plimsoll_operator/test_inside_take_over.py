@@ -182,8 +182,8 @@ async def test_damaged_internal_authority_is_told_and_replaces_nothing(spoilt: s
         await made.settle()
     cause = made.scene.term.shown.stall_causes[StallSource.INSIDE]
     assert cause.reason == "CertificateMissing"
-    assert f"Secret kafka/{name}: " in cause.message
-    assert "restore the Secret's content" in cause.message
+    assert f"Secret kafka/{name} cannot be used: " in cause.message
+    assert "restore the content of its Secret" in cause.message
     assert {broker_id: made.files(broker_id) for broker_id in (0, 1)} == held
     made.scene.kube.put(SECRETS, whole)
     await made.settle()

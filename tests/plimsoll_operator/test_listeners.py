@@ -266,7 +266,10 @@ async def test_foreign_authority_secret_is_never_overwritten() -> None:
     }
     made.scene.kube.put(SECRETS, body)
     await made.look()
-    assert f"Secret kafka/{name}: its content was not written by this operator" in made.stalled
+    assert (
+        f"Secret kafka/{name} cannot be used: the operator did not write its content"
+        in made.stalled
+    )
     assert made.secret(name)["data"] == {"ca.crt": "eA=="}
 
 
@@ -285,7 +288,7 @@ async def test_damaged_authority_is_reported_and_brokers_keep_certificates(spoil
     given = issue(corp, ("kafka.corp",), made.now_ms)
     made.give(given)
     await made.look()
-    assert f"The listener CA of this cluster: Secret kafka/{name}: " in made.stalled
+    assert f"The listener CA of this cluster: Secret kafka/{name} cannot be used: " in made.stalled
     assert "Restore its content, or delete it" in made.stalled
     assert made.pair(0).certificate == before.certificate
     assert made.trusted == trusted

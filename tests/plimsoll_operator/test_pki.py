@@ -131,8 +131,8 @@ def test_unusable_pairs_are_refused_with_reason(authority: KeyPair) -> None:
     pair, other = issue(authority, NAMES, NOW_MS), issue(authority, NAMES, NOW_MS)
     assert why_unusable(pair) == ""
     assert "does not match the certificate" in why_unusable(replace(pair, key=other.key))
-    assert "no unencrypted PEM private key" in why_unusable(replace(pair, key=b"x"))
-    assert "no PEM certificate" in why_unusable(replace(pair, certificate=b"\x00"))
+    assert "no readable, unencrypted PEM private key" in why_unusable(replace(pair, key=b"x"))
+    assert "no readable PEM certificate" in why_unusable(replace(pair, certificate=b"\x00"))
     with pytest.raises(Unreadable):
         describe(b"")
 

@@ -89,7 +89,7 @@ async def test_ignored_racks_are_not_looked_up():
         ({}, f"node n1 has no label {ZONE}"),
         ({"pod_uid": "another"}, "pod main-broker-0-0 is not the pod of the registering process"),
         ({"pod_uid": None}, "pod main-broker-0-0 is not the pod of the registering process"),
-        ({"broker_id": BrokerId(1)}, "cannot look up its pod's node"),
+        ({"broker_id": BrokerId(1)}, "cannot look up the node of the broker's pod"),
     ],
     ids=["no label", "another pod", "no pod named", "no such pod"],
 )

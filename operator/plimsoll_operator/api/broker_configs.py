@@ -53,7 +53,9 @@ def _pool_refusal(cluster: LogCluster, pool: Pool) -> Refusal | None:
         )
     configs = broker_configs_of(cluster.as_pool(pool))
     if isinstance(configs, Refusal):
-        return Refusal(reason=configs.reason, message=f"{where}.config: {configs.message}")
+        return Refusal(
+            reason=configs.reason, message=f"{where}.config is invalid: {configs.message}"
+        )
     return template_refusal(pool.template, f"{where}.template")
 
 

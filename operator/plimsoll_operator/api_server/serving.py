@@ -46,7 +46,7 @@ class OwnerAccess:
             return StatusError(403, "Forbidden", text)
         if "Origin" in headers:
             return StatusError(
-                403, "Forbidden", "requests of web pages (with the header Origin) are not answered"
+                403, "Forbidden", "requests from web pages (with the header Origin) are refused"
             )
         scheme, _, given = headers.get("Authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self.token.encode())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from plimsoll_core.phrasing import counted
 from plimsoll_operator.api_server import patches, stored_object
 from plimsoll_operator.api_server.kinds import Resource, custom
 from plimsoll_operator.api_server.patches import Applied, Path
@@ -224,8 +225,8 @@ class Writes:
             patches.contested(old.body, wanted, resource.topology) if others else frozenset()
         )
         if params.get("force") != "true" and (found := patches.disputes(others, contested)):
-            counted = f"Apply failed with {len(found)} conflict{'s' if len(found) > 1 else ''}"
-            raise StatusError(409, "Conflict", f"{counted}: {', '.join(found)}")
+            count = counted(len(found), "conflict")
+            raise StatusError(409, "Conflict", f"Apply failed with {count}: {', '.join(found)}")
         others = {name: left for name, paths in others.items() if (left := paths - contested)}
         before: frozenset[Path] = old.applied.get(manager, frozenset())
         held: frozenset[Path] = frozenset().union(*others.values())

@@ -300,7 +300,9 @@ def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
     snapshot = opened.snapshot
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:
-        raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
+        raise LogCorrupt(
+            f"the metadata log belongs to cluster {image.cluster_id}, not to {cluster_id}"
+        )
     return image
 
 
@@ -452,7 +454,9 @@ class Committer:
             error,
         )
         if self._journal.group_unfinished:
-            raise TermEnded("a group of batches was refused half-way") from error
+            raise TermEnded(
+                "the metadata log refused a batch in the middle of a group of batches"
+            ) from error
         culprit = refused(Reason.RecordTooLarge, str(error))
         self._dropped(
             self.queue.drop(

@@ -416,7 +416,9 @@ class Controller:
             committed = queue.add(decision.records, decision.answer, decision.image)
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
-            raise DecisionFailed(f"{type(request).__name__}: {error!r}") from error
+            raise DecisionFailed(
+                f"an internal error in the decision on {type(request).__name__}: {error!r}"
+            ) from error
         return committed, decision.again
 
     def _never_happened(self, records: tuple[Record, ...]) -> None:
@@ -435,7 +437,7 @@ class Controller:
                 )
             )
         else:
-            self._end(TermEnded("a broker holds newer metadata"))
+            self._end(TermEnded("a broker holds metadata that this metadata log lacks"))
         return False
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
@@ -544,7 +546,11 @@ class Controller:
             self._just_restored = found
             return True
         if self._begins_anew:
-            logger.info("%s: the brokers' volumes hold no metadata; the log begins", self.name)
+            logger.info(
+                "%s: no broker's volume holds metadata of an earlier log, so a new metadata log "
+                "begins",
+                self.name,
+            )
             return True
         if found is not None:
             self.stalled = refused(Reason.MetadataRegressed, f"{why.message} {found.sentence}")

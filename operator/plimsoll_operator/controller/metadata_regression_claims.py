@@ -80,10 +80,11 @@ class Claims:
             self._claims.pop(request.broker_id, None)
             return None
         logger.warning(
-            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), which is "
-            "%s; this metadata log ends at offset %d in epoch %d and is reopened to check that",
+            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), but this "
+            "metadata log ends at offset %d in epoch %d: the broker's metadata is %s; the log is "
+            "reopened to check that",
             *(request.broker_id, position.applied_offset, position.nonce),
-            *(position.controller_epoch, standing.value, tail.end, epoch),
+            *(position.controller_epoch, tail.end, epoch, standing.value),
         )
         self._note(request.broker_id, position)
         return position
@@ -117,9 +118,9 @@ class Claims:
             for broker_id, claim in self._against(tail).items():
                 if claim.said_at_ms < asked_at_ms:
                     logger.warning(
-                        "broker %d has not reported again that it holds metadata which the "
-                        "metadata log lacks; its earlier report no longer keeps the controller "
-                        "from leading; a new report ends the controller's term again",
+                        "broker %d reported that it holds metadata which the metadata log lacks, "
+                        "but has not repeated that; the controller leads in spite of it, and stops "
+                        "leading if the broker reports it again",
                         broker_id,
                     )
                     del self._claims[broker_id]

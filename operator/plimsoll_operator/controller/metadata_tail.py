@@ -36,8 +36,8 @@ class Standing(Enum):
     WITHIN = "within"
     TOO_OLD = "within, before the batches kept here"
     FORGOTTEN = "of a controller term that is no longer known"
-    AHEAD = "ahead"
-    DIFFERENT = "different"
+    AHEAD = "ahead of it"
+    DIFFERENT = "different from it"
 
 
 _BY_TERM = {

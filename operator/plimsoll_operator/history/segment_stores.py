@@ -41,7 +41,7 @@ class DirectoryStore:
         try:
             return await asyncio.to_thread(self._list)
         except OSError as error:
-            raise ArchiveUnavailable(f"{self._path}: {error.strerror}") from error
+            raise ArchiveUnavailable(f"cannot read {self._path}: {error.strerror}") from error
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         path = self._path / f"history-{segment.header.sequence:08d}.zlib"
@@ -49,14 +49,15 @@ class DirectoryStore:
         try:
             await asyncio.to_thread(write_whole, path, data)
         except OSError as error:
-            raise ArchiveUnavailable(f"{path}: {error.strerror}") from error
+            raise ArchiveUnavailable(f"cannot write {path}: {error.strerror}") from error
         return Stored(header=segment.header, size=len(segment.packed), version=path.name)
 
     async def delete(self, stored: Stored) -> None:
         try:
             (self._path / stored.version).unlink(missing_ok=True)
         except OSError as error:
-            raise ArchiveUnavailable(f"{self._path}: {error.strerror}") from error
+            path = self._path / stored.version
+            raise ArchiveUnavailable(f"cannot delete {path}: {error.strerror}") from error
 
     def _list(self) -> list[tuple[Stored, ArchiveSegment]]:
         found = []

@@ -105,9 +105,9 @@ def unpack(packed: bytes) -> bytes:
     try:
         text = inflater.decompress(packed, LINES_BYTES_MAX)
     except zlib.error as error:
-        raise UnreadableSegment(f"its rows cannot be decompressed: {error}") from error
+        raise UnreadableSegment(f"the rows cannot be decompressed: {error}") from error
     if not inflater.eof:
-        raise UnreadableSegment("its rows are truncated, or larger than a segment may be")
+        raise UnreadableSegment("the rows are truncated, or larger than is allowed")
     return text
 
 

@@ -105,7 +105,7 @@ def decoded(text: bytes, request: HttpRequest) -> Object:
         return dict(msgspec.json.decode(text))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
         raise Unavailable(
-            0, f"{request.method} {request.path}: the answer is not a JSON object"
+            0, f"the API server's answer to {request.method} {request.path} is not a JSON object"
         ) from failure
 
 

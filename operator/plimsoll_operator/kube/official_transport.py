@@ -82,7 +82,9 @@ def namespace_of(paths: str, context: str | None = None) -> str:
     try:
         contexts, current = list_kube_config_contexts(paths)
     except _UNREADABLE as error:
-        raise NoCluster(f"The kubeconfig {paths} cannot be used: {error}") from error
+        raise NoCluster(
+            f"Cannot connect to Kubernetes. The kubeconfig {paths} cannot be used: {error}"
+        ) from error
     chosen = next((one for one in contexts if one["name"] == context), current)
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
@@ -92,7 +94,10 @@ async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
     colons. Credentials are reloaded every minute; an exec plug-in then runs within the timeout of
     the request that needs it. Raises `NoCluster`."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
-        raise NoCluster(f"This is not a pod, and there is no kubeconfig at {paths}.")
+        raise NoCluster(
+            f"This process does not run in a pod, and there is no kubeconfig at {paths}. Set"
+            " KUBECONFIG."
+        )
 
     async def load(configuration: Configuration) -> None:
         await load_kube_config(
@@ -114,7 +119,9 @@ async def _loaded(load: Load, source: str) -> Access:
     try:
         await load(configuration)
     except _UNREADABLE as error:
-        raise NoCluster(f"{source} cannot be used: {error}") from error
+        raise NoCluster(
+            f"Cannot connect to Kubernetes. {source} cannot be used: {error}"
+        ) from error
     configuration.refresh_api_key_hook = Refresh(load)
     return Access(configuration)
 
@@ -134,7 +141,9 @@ class Refresh:
         try:
             await self._load(configuration)
         except _UNREADABLE as error:
-            raise Unavailable(0, f"cannot reload credentials: {error}") from error
+            raise Unavailable(
+                0, f"cannot reload the credentials for the API server: {error}"
+            ) from error
         self._loaded_s = now_s
 
 
@@ -262,12 +271,15 @@ async def _one_attempt(
     try:
         response = await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as failure:
-        raise Unavailable(0, f"{request.method} {request.url.path}: {_said(failure)}") from failure
+        raise Unavailable(
+            0, f"no answer to {request.method} {request.url.path}: {_said(failure)}"
+        ) from failure
     if response.status in REDIRECTS:
         response.close()
         raise Unavailable(
             0,
-            f"{request.method} {request.url.path}: the answer is a redirect, which is not followed",
+            f"the API server's answer to {request.method} {request.url.path} is a redirect, which"
+            " is not followed",
         )
     return response
 
@@ -281,7 +293,7 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
-    return Unavailable(0, f"{request.method} {request.path}: {_said(failure)}")
+    return Unavailable(0, f"no answer to {request.method} {request.path}: {_said(failure)}")
 
 
 @lru_cache(maxsize=1)  # answers within a second share a Date; parsing delays appends

@@ -261,7 +261,7 @@ def verify(
     if resume is not None:
         return _Following(partial(verbs_verify.begin_again, earlier=resume))
     if topic is None:
-        raise typer.BadParameter("a topic, --resume or --show VERIFICATION is needed")
+        raise typer.BadParameter("name a topic, or give --resume or --show VERIFICATION")
     work = verbs_verify.Workload(
         topic=topic,
         records=options.records,

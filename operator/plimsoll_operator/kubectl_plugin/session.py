@@ -71,7 +71,7 @@ class PluginSession:
                 self._body = body
                 self._found = _typed(body)
                 return
-        raise Problem(f"No LogCluster {self._wanted} in namespace {self.namespace}.")
+        raise Problem(f"There is no LogCluster {self._wanted} in namespace {self.namespace}.")
 
     @property
     def cluster(self) -> LogCluster:

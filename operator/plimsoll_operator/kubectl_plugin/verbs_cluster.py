@@ -243,7 +243,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     except ViewUnavailable as error:
         raise last_known.no_what_if(error) from error
     if found["unknown"]:
-        raise Problem(f"Not in this cluster: {brokers_text(found['unknown'])}.")
+        raise Problem(f"This cluster has no {brokers_text(found['unknown'])}.")
     text = (
         f"Without {brokers_text(found['brokers'])}:"
         f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"

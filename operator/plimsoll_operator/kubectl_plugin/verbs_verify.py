@@ -87,7 +87,7 @@ async def begin_again(session: PluginSession, earlier: str) -> str:
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, earlier)
     except ApiError as error:
-        raise Problem(f"Verification {earlier}: {told(error)}") from error
+        raise Problem(f"Cannot read Verification {earlier}: {told(error)}") from error
     spec: Object = body["spec"]
     if "evidence" not in spec:
         raise Problem(
@@ -138,7 +138,9 @@ async def _refuse_unknown(session: PluginSession, topic: str) -> None:
         return  # the Verification's status reports it
     except Problem as error:
         if not await _is_declared(session, topic):
-            raise Problem(f"{error} {_missing(session, topic)}") from error
+            raise Problem(
+                f"Cannot verify topic {topic}. {error} {_missing(session, topic)}"
+            ) from error
 
 
 async def _is_declared(session: PluginSession, topic: str) -> bool:
@@ -225,7 +227,7 @@ async def _read(session: PluginSession, name: str) -> Object:
     try:
         return await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:
-        raise Problem(f"Verification {name}: {told(error)}") from error
+        raise Problem(f"Cannot read Verification {name}: {told(error)}") from error
 
 
 def _shown(body: Object, said: Sequence[str], *, over: bool) -> Findings:

@@ -97,7 +97,7 @@ class RackFinder:
             known = self._term.image.brokers.get(request.broker_id)
             if known and known.rack and known.pod_uid and known.pod_uid == request.pod_uid:
                 return known.rack  # a pod stays on its node
-            raise RackNotFound(f"cannot look up its pod's node: {error}") from error
+            raise RackNotFound(f"cannot look up the node of the broker's pod: {error}") from error
         return rack_of(node, cluster.topology_key)
 
     def _refused_lately(self, request: RegisterBroker) -> Refused | None:

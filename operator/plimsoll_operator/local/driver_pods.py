@@ -218,14 +218,14 @@ class DriverPods:
         folder = self._layout.pod(running.name)
         try:
             if not is_driver(self._server, pod):
-                raise NotThere("it belongs to no Verification's Job")
+                raise NotThere("the pod does not belong to the Job of a Verification")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._account(folder)
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
             logger.warning(
-                "cannot start driver pod %s; the status of its Verification says what follows: %s",
+                "cannot start driver pod %s: %s; see the status of its Verification",
                 *(running.name, error),
             )
             running.exit_code = NOT_STARTED
@@ -234,8 +234,8 @@ class DriverPods:
         if running.exit_code and not running.stopping.is_set():
             log = self._layout.pod_log(running.name)
             logger.warning(
-                "driver pod %s ended with exit code %d; its log is %s, and the status of its "
-                "Verification says what follows",
+                "driver pod %s ended with exit code %d; see its log in %s, and the status of its "
+                "Verification",
                 *(running.name, running.exit_code, log),
             )
 
@@ -296,7 +296,7 @@ class DriverPods:
 
     async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
         if DIRECTORY not in mounts:
-            raise NotThere("the pod mounts no configuration")
+            raise NotThere("the pod does not mount the ConfigMap with its configuration")
         words = [translated(word, mounts) for word in arguments(mounts)]
         if running.stopping.is_set():
             return NOT_STARTED

@@ -131,7 +131,7 @@ class LocalObjects:
         self._next_uid = ""
         if answer.status >= 400:
             why = msgspec.json.decode(answer.body)["message"]
-            raise NotApplied(f"{kind.kind} {meta.name}: {why}")
+            raise NotApplied(f"cannot apply {kind.kind} {meta.name}: {why}")
         stored = found(self.server, kind, *resource.key)
         assert stored is not None
         return stored

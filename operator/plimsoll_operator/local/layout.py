@@ -225,7 +225,8 @@ def plan(
         )
     if known and cluster_id is not None and cluster_id != known.cluster_id:
         raise BadDirectory(
-            f"the directory holds cluster {known.cluster_id}, but the file asks for {cluster_id}"
+            f"the directory holds cluster {known.cluster_id}, but the file asks for {cluster_id}:"
+            " use another directory, or leave spec.clusterId out"
         )
     return Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),

@@ -280,7 +280,7 @@ class Start:
         if stalled is not None:
             raise CannotRun(stalled)
         for process in self._pods.ended:
-            raise CannotRun(f"broker {process.broker_id} exited: {process.why}")
+            raise CannotRun(f"broker {process.broker_id} exited for good: {process.why}")
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:
@@ -346,7 +346,7 @@ class Start:
                 if refusal is None:
                     return
                 if loop.time() >= deadline:
-                    raise CannotRun(f"Topic {topic.metadata.name}: {refusal.message}")
+                    raise CannotRun(f"Topic {topic.metadata.name} is refused: {refusal.message}")
             await self._look_again()
 
     async def _looked_at(self, kind: resources.Kind, key: Key, generation: int) -> None:

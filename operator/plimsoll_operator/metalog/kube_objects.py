@@ -80,7 +80,7 @@ class TransportApi:
             raise Unanswered(error.message) from error
         answer = Answer(status=response.status, body=response.body)
         if answer.status in UNKNOWN_OUTCOMES:
-            raise Unanswered(f"{method} {path}: {answer.sentence}")
+            raise Unanswered(f"the outcome of {method} {path} is unknown: {answer.sentence}")
         return answer
 
     async def close(self) -> None:

@@ -242,11 +242,13 @@ class RingLog:
             content = await ring.peek(sequence)
         except LogCorrupt:
             # Before the first append, or deleted by hand: a full read tells which.
-            raise log_integrity.Gap(f"cannot read the slot of batch {sequence}") from None
+            raise log_integrity.Gap(
+                f"the MetadataBatch object for batch {sequence} cannot be read"
+            ) from None
         if content is None or content.sequence < sequence:
             return None
         if content.sequence > sequence or not isinstance(content, Batch):
-            raise log_integrity.Gap(f"batch {sequence} was already overwritten")
+            raise log_integrity.Gap(f"metadata batch {sequence} was overwritten already")
         return content
 
     def nonce_at(self, applied_offset: int) -> str | None:
@@ -289,7 +291,8 @@ class RingLog:
             needed = 2
         if free < needed:
             raise SnapshotRequired(
-                f"all {self._options.slots} metadata batches since the last snapshot are in use"
+                f"all {self._options.slots} MetadataBatch objects hold batches that no snapshot"
+                " covers; a snapshot must be written first"
             )
 
     @property

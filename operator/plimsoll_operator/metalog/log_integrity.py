@@ -71,7 +71,7 @@ class LogFollower:
     def _check(self, batch: Batch, opens_term: bool) -> None:
         tip = self.tip
         if (batch.sequence, batch.previous_nonce) != (tip.next_sequence, tip.nonce):
-            raise Gap(f"batch {batch.sequence} does not follow {tip}")
+            raise Gap(f"metadata batch {batch.sequence} does not follow the end of the log, {tip}")
         group = self._group[0].group if self._group else None
         lawful = (
             batch.base_offset == tip.next_offset
@@ -80,7 +80,10 @@ class LogFollower:
             and (group is None or batch.group == group)
         )
         if not lawful:
-            raise LogCorrupt(f"metadata batch {batch.sequence} cannot follow {tip}")
+            raise LogCorrupt(
+                f"metadata batch {batch.sequence} cannot follow {tip}: its offset, epoch or group"
+                " is wrong"
+            )
 
     def writers_tip(self) -> Tip:
         """Return the position for the first batch of a new term. It follows every batch that was

@@ -397,7 +397,7 @@ class Ring:
             )
         if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
             raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} belongs to a ring of another size"
+                f"MetadataBatch {item.metadata.name} was made for another number of slots"
             )
         version = item.metadata.resource_version
         return Slot(

@@ -294,11 +294,11 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     """Return all certificates of a PEM text. Raises Unreadable if there is none. The text is
     untrusted: it may come from a user's object."""
     if len(pem) > PEM_BYTES_MAX:
-        raise Unreadable(f"it is larger than {PEM_BYTES_MAX} bytes")
+        raise Unreadable(f"the certificates are larger than {PEM_BYTES_MAX} bytes")
     try:
         return x509.load_pem_x509_certificates(pem)
     except Exception as error:  # the library has more kinds than ValueError: InvalidVersion
-        raise Unreadable("it contains no PEM certificate") from error
+        raise Unreadable("there is no readable PEM certificate") from error
 
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
@@ -310,7 +310,7 @@ def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
             pem, password=None, unsafe_skip_rsa_key_validation=True
         )
     except Exception as error:  # such as UnsupportedAlgorithm, of a curve
-        raise Unreadable("it contains no unencrypted PEM private key") from error
+        raise Unreadable("there is no readable, unencrypted PEM private key") from error
     # A given pair may have any kind of key; an authority's own key is always of this kind.
     return key  # type: ignore[return-value]
 

@@ -35,7 +35,11 @@ def unread(check: str, found: NotRead) -> Verdict:
     """Return the verdict of a check for which the fact could not be read: a warning if the API
     server refused to show the fact, a failure if it did not answer."""
     if found.refused:
-        return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
+        return Verdict(
+            check=check,
+            result="warning",
+            message=f"Not checked, since the API server refused to show it: {found.message}.",
+        )
     text = f"The API server is unreachable: {found.message}. Repeat when it responds."
     return Verdict(check=check, result="failed", message=text)
 
@@ -287,9 +291,12 @@ def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
         return unread(KINDS, found)
     missing = sorted(f"{plural} ({version})" for version, plural in WANTED - found)
     if missing:
-        text = f"The API server does not serve {', '.join(missing)}: apply the CRDs of this release"
-        return Verdict(check=KINDS, result="failed", message=f"{text} (crds.enabled, or crds/).")
-    return Verdict(check=KINDS, result="ok", message=f"All {len(WANTED)} kinds are served.")
+        text = f"The API server does not serve {', '.join(missing)}:"
+        remedy = "apply the CRDs of this release (crds.enabled, or crds/)"
+        return Verdict(check=KINDS, result="failed", message=f"{text} {remedy}.")
+    return Verdict(
+        check=KINDS, result="ok", message=f"The API server serves all {len(WANTED)} kinds."
+    )
 
 
 def operator(found: tuple[OperatorPods, ...] | NotRead, namespace: str) -> Verdict:

@@ -157,8 +157,9 @@ def _since(before: BlockedAction | None, row: BlockedAction) -> BlockedAction:
 
 
 def _blocked(row: BlockedAction) -> Occurrence:
+    target = row.object or row.broker
     return Occurrence(
-        key=f"blocked-{row.action}-{row.object or row.broker}-{row.reason}",
+        key=f"blocked-{row.action}-{target}-{row.reason}",
         reason=f"{row.action}Blocked",
         message=row.sentence,
         warning=True,

@@ -31,12 +31,12 @@ class EventReason:
 
 def _phases(kind: str) -> tuple[EventReason, ...]:
     return (
-        EventReason(f"{kind}Running", "Normal", kind, "It runs, or runs again after a pause."),
-        EventReason(f"{kind}Paused", "Normal", kind, "It is paused (`spec.paused`)."),
-        EventReason(f"{kind}Completed", "Normal", kind, "It has completed."),
-        EventReason(f"{kind}Cancelled", "Normal", kind, "It was cancelled or deleted."),
+        EventReason(f"{kind}Running", "Normal", kind, "The object runs, also after a pause."),
+        EventReason(f"{kind}Paused", "Normal", kind, "The object is paused (`spec.paused`)."),
+        EventReason(f"{kind}Completed", "Normal", kind, "The object has completed."),
+        EventReason(f"{kind}Cancelled", "Normal", kind, "The object was cancelled or deleted."),
         EventReason(
-            f"{kind}Failed", "Warning", kind, "It cannot be carried out; the note says why."
+            f"{kind}Failed", "Warning", kind, "The object cannot be carried out; the note says why."
         ),
     )
 
@@ -47,7 +47,7 @@ def _waits(action: str) -> EventReason:
         "Warning",
         ONLY_CLUSTER,
         "An action or object waits for the condition that the note names; `status.blocked` shows "
-        "it meanwhile.",
+        "it.",
     )
 
 
@@ -160,7 +160,7 @@ REASONS = (
         "ScheduledStartMissed",
         "Warning",
         "VerificationSchedule",
-        "Starts were not made when due; only the newest is made up.",
+        "Starts were missed; only the newest is made up for.",
     ),
     EventReason(
         "ScheduledStartSkipped",
@@ -194,7 +194,7 @@ REASONS = (
         "`spec.hibernated` is true: the partitions have no leaders, and the brokers stop one after "
         "another.",
     ),
-    EventReason("Woken", "Normal", ONLY_CLUSTER, "The brokers are back and lead again."),
+    EventReason("Woken", "Normal", ONLY_CLUSTER, "Brokers are back and lead again."),
     _waits("Rebalance"),
     _waits("Reassignment"),
     _waits("Verification"),

@@ -81,7 +81,9 @@ def _begun(record: ControllerChanged) -> Iterator[Occurrence]:
     yield Occurrence(
         key=f"controller-{record.controller_epoch}",
         reason="ControllerChanged",
-        message=f"{record.identity} leads with controller epoch {record.controller_epoch}.",
+        message=(
+            f"Operator {record.identity} leads with controller epoch {record.controller_epoch}."
+        ),
     )
     if record.cause == RESTORED_CAUSE:
         yield Occurrence(
@@ -217,10 +219,12 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
         text = f"{name} started: {row.total} partitions."
     else:
         text = f"{name} {'is paused' if row.paused else 'continues'}."
+    state = "Paused" if row.paused else row.phase
+    key = f"reassignment-{row.object.uid}-{row.phase}"
     return Occurrence(
-        key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
-        undoes=f"reassignment-{row.object.uid}-{row.phase}-{not row.paused}",
-        reason=f"Reassignment{'Paused' if row.paused else row.phase}",
+        key=f"{key}-{row.paused}",
+        undoes=f"{key}-{not row.paused}",
+        reason=f"Reassignment{state}",
         message=text[:LENGTH_MAX],
         about=about_committed(REASSIGNMENTS.kind, row.object),
         warning=row.phase == "Failed",
@@ -242,10 +246,12 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
         text = f"{name} {'is paused' if row.paused else 'continues'}."
     else:
         return None
+    state = "Paused" if row.paused else row.phase
+    key = f"rebalance-{row.object.uid}-{row.phase}"
     return Occurrence(
-        key=f"rebalance-{row.object.uid}-{row.phase}-{row.paused}",
-        undoes=f"rebalance-{row.object.uid}-{row.phase}-{not row.paused}",
-        reason=f"Rebalance{'Paused' if row.paused else row.phase}",
+        key=f"{key}-{row.paused}",
+        undoes=f"{key}-{not row.paused}",
+        reason=f"Rebalance{state}",
         message=f"{text} {row.message}".strip()[:LENGTH_MAX],
         about=about_committed(REBALANCES.kind, row.object),
         warning=row.phase == "Failed",

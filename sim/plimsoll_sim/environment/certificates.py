@@ -185,7 +185,7 @@ def why_unusable(pair: KeyPair) -> str:
 def _first(chain: bytes) -> SimCertificate:
     found = all_of(chain)
     if not found:
-        raise Unreadable("it contains no PEM certificate")
+        raise Unreadable("there is no readable PEM certificate")
     return found[0]
 
 

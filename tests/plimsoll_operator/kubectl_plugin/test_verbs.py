@@ -162,7 +162,7 @@ async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
     assert "Without brokers 0 and 1: 0 partitions offline, 1 under min ISR" in text
     none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
-    with pytest.raises(Problem, match="Not in this cluster: broker 7"):
+    with pytest.raises(Problem, match="This cluster has no broker 7"):
         await verbs_cluster.what_if(none, [7])
 
 
@@ -362,8 +362,8 @@ async def test_verification_of_undeclared_topic_is_refused() -> None:
     with pytest.raises(Problem) as caught:
         await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
     assert str(caught.value) == (
-        "There is no topic t. No Topic object of LogCluster main in kafka declares t "
-        "either; apply one, or create the topic."
+        "Cannot verify topic t. There is no topic t. No Topic object of LogCluster main in kafka "
+        "declares t either; apply one, or create the topic."
     )
     assert not [key for key in session.kube.objects if key[0] == "verifications"]
     for spec, name in (({}, "t"), ({"topicName": "t"}, "other")):

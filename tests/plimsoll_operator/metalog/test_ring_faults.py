@@ -239,10 +239,10 @@ async def test_ring_of_another_size_is_refused(ring: RingShell) -> None:
     await writer.take_over()
     await writer.write(SLOTS + 4, "a")
     other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS // 2, backoff_ms=0))
-    with pytest.raises(LogCorrupt, match="another size"):
+    with pytest.raises(LogCorrupt, match="another number of slots"):
         await other.open()
     other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS * 2, backoff_ms=0))
-    with pytest.raises(LogCorrupt, match="another size"):
+    with pytest.raises(LogCorrupt, match="another number of slots"):
         await other.open()
 
 

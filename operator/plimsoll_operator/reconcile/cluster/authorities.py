@@ -97,13 +97,16 @@ async def settled(
             if pair is not None and (why := why_unusable(pair)):
                 raise Unreadable(why)
     except Unreadable as error:
-        raise Unreadable(f"Secret {namespace}/{secret.name}: {error}") from error
+        raise Unreadable(f"Secret {namespace}/{secret.name} cannot be used: {error}") from error
     if show is not None:
         await show(now.trusted)
     if now != known:
         wanted = manifests.authority_secret(context, now, secret.name, secret.component)
         await write_secret(term, found, wanted)
-        logger.info("Secret %s/%s: %s", namespace, secret.name, _said(known, now))
+        logger.info(
+            "wrote Secret %s/%s, which holds a CA of the cluster: %s",
+            *(namespace, secret.name, _said(known, now)),
+        )
         certificate_times(term).saw_authority(secret.kind, now.current.certificate)
     return now
 
@@ -133,7 +136,9 @@ async def read_authorities(
         return None, None
     known = manifests.authorities_of(secret)
     if known is None:
-        raise Unreadable(f"Secret {namespace}/{name}: its content was not written by this operator")
+        raise Unreadable(
+            f"Secret {namespace}/{name} cannot be used: the operator did not write its content"
+        )
     return secret, known
 
 

@@ -255,7 +255,7 @@ async def _show_at_once(term: Term, result: PassResult) -> None:
     if known is None:
         raise Retry(
             f"Secret {namespace}/{name}, which holds the CA of internal TLS, does not exist, so "
-            "the controller has no certificate to show to brokers"
+            "the controller has no certificate to present to brokers; restore the Secret"
         )
     if progress.own is None:
         _show(term, result, progress, known)
@@ -431,7 +431,7 @@ async def _authorities(
     try:
         return await settled(term, context, secret, step)
     except Unreadable as error:
-        text = f"Internal CA: {error}; restore the Secret's content."
+        text = f"The internal CA is unusable: {error}; restore the content of its Secret."
         result.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
         raise Retry(text) from error
 

@@ -144,7 +144,9 @@ async def _certificates(
         ]
         _show(term, result, authorities)
     except (Unreadable, BadCertificate) as error:
-        raise Retry(f"Internal CA: {error}; restore the Secret's content.") from error
+        raise Retry(
+            f"The internal CA is unusable: {error}; restore the content of its Secret."
+        ) from error
     admits = Inside(mode=InsideMode.REQUIRED, certificates=tuple(rows))
     started_brokers(term).admits = admits
 
@@ -186,7 +188,11 @@ async def _broker(
     if wanted != files:
         manifest = manifests.with_inside(context, broker_id, secret, wanted)
         await write_secret(term, secret, manifest)
-        logger.info("wrote the internal certificates of broker %d, which holds metadata", broker_id)
+        logger.info(
+            "wrote the internal certificates of broker %d, which is to send its copy of the "
+            "metadata",
+            broker_id,
+        )
     return describe(pair.certificate).sha256
 
 

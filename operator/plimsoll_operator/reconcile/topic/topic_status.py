@@ -208,7 +208,9 @@ def reconciling(moving: list[Partition]) -> Condition:
         return condition("Reconciling", False, "Done", text)
     changing = any(len(p.target) != len(p.settled) for p in moving)
     reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
-    return condition("Reconciling", True, reason, f"{len(moving)} partitions are moving.")
+    return condition(
+        "Reconciling", True, reason, f"The replicas of {len(moving)} partitions are moving."
+    )
 
 
 # --- drift ---------------------------------------------------------------------------------------

@@ -243,4 +243,6 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
     seen = user.metadata
     if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):
         name = "/".join(user.key)
-        raise Retry(f"User {name}, which is disabled, has changed; its newest version is awaited")
+        raise Retry(
+            f"User {name} is disabled and has changed; the operator waits for its newest version"
+        )

@@ -158,7 +158,9 @@ async def _kill_operator(term: Term, _: DrillStep) -> Injection:
 
 async def _cut_api(term: Term, step: DrillStep) -> Injection:
     if term.cut_api is None:
-        raise NotInjected("This operator cannot be kept from its API server.")
+        raise NotInjected(
+            "This operator process has no means to cut itself off from the API server."
+        )
     span_ms = _span_ms(step)
     until_ms = term.server_ms() + span_ms
     said = f"Operator {term.options.identity} cannot reach the API server until"

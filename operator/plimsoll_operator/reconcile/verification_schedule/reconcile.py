@@ -341,7 +341,9 @@ def _shown(
     if taken is not None:
         ready = condition("Ready", False, "NameTaken", taken)
     elif next_ms is None:
-        ready = condition("Ready", True, "Suspended", "The schedule is suspended.")
+        ready = condition(
+            "Ready", True, "Suspended", "No Verification is started, because spec.suspend is true."
+        )
     else:
         text = f"The next start is due at {timestamp(next_ms)}."
         ready = condition("Ready", True, "Scheduled", text)
