@@ -438,7 +438,7 @@ def _falls(ranges: Sequence[RangeAudit]) -> Iterable[tuple[str, Finding]]:
                         last=one.first,
                         kind="epochs",
                         brokers=(edge.broker,),
-                        detail=f"leader epoch {edge.first_epoch} follows {last[key]}",
+                        detail=f"the leader epoch falls from {last[key]} to {edge.first_epoch}",
                     ),
                 )
             last[key] = edge.last_epoch

@@ -196,7 +196,7 @@ def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
                     last=batch.last_offset,
                     kind="unreadable",
                     brokers=(place.broker,),
-                    detail="its records cannot be opened",
+                    detail="the records of the batch cannot be decompressed or parsed",
                 )
                 for batch in columns.unopenable
             ]

@@ -133,7 +133,7 @@ def load_audit(
         )
         matched(settings.source.existing_topics.match_pattern, ())
     except (msgspec.DecodeError, pa.ArrowInvalid) as error:
-        raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
+        raise Refusal(Refused.INVALID_SPEC, f"verification.json is malformed: {error}") from error
     check_report(settings.report)
     if settings.source.reads == "Memory" and "ReplicasEqual" in settings.checks:
         sentence = "the check ReplicasEqual needs reads: Disk, since leaders alone serve memory"
@@ -142,7 +142,7 @@ def load_audit(
         sentence = "the check MirrorEqual needs source.mirrorOf"
         raise Refusal(Refused.INVALID_SPEC, sentence)
     if not settings.checks:
-        raise Refusal(Refused.INVALID_SPEC, "verify.checks names no check")
+        raise Refusal(Refused.INVALID_SPEC, "verify.checks names no check; name at least one")
     if (settings.source.bytes_per_second or 1) < 1 or settings.deadline_seconds < 1:
         sentence = "source.bytesPerSecond and deadlineSeconds must be at least 1"
         raise Refusal(Refused.INVALID_SPEC, sentence)

@@ -102,7 +102,7 @@ class SourceOptions:
         are none."""
         if stated := self.get(BOOTSTRAP):
             return stated
-        raise WrongOption(f"option {BOOTSTRAP} is missing")
+        raise WrongOption(f"option {BOOTSTRAP} is missing: state the addresses of brokers")
 
     def get(self, name: str, otherwise: str = "") -> str:
         """Return an option, or `otherwise` if it is not stated. `name`: in lower case."""
@@ -115,7 +115,9 @@ class SourceOptions:
             return [one.strip() for one in names.split(",")]
         if pattern := self.get("subscribepattern"):
             return topics.matching(pattern)
-        raise WrongOption("option subscribe or subscribePattern is missing")
+        raise WrongOption(
+            "option subscribe or subscribePattern is missing: name the topics to read"
+        )
 
 
 class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
@@ -129,7 +131,7 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         usual = "memory" if self._replica == "leader" else "disk"
         reads = self._options.get("reads", usual).lower()
         if reads not in ("disk", "memory"):
-            raise WrongOption(f"option reads is disk or memory, not {reads}")
+            raise WrongOption(f"option reads must be disk or memory, not {reads}")
         self._own_copies = reads == "disk"
         if self._replica != "leader" and not self._own_copies:
             raise WrongOption("option replica needs reads=disk: only leaders serve from memory")
@@ -193,7 +195,9 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         try:
             return json.loads(stated)
         except ValueError as error:
-            raise WrongOption(f"option {option} is neither a word nor JSON: {stated}") from error
+            raise WrongOption(
+                f"option {option} must be earliest, latest or JSON, not {stated}"
+            ) from error
 
     def _start(self, bounds: Any, one: AuditedPartition) -> int:
         return max(one.log.log_start_offset, _bound(bounds, one))

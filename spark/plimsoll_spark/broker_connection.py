@@ -221,11 +221,13 @@ class BrokerConnection:
     def _receive(self) -> memoryview:
         (size,) = struct.unpack(">i", self._bytes(4))
         if not 4 <= size <= REPLY_BYTES_MAX:
-            raise ConnectionLost(f"the broker sent a reply of {size} bytes")
+            raise ConnectionLost(
+                f"the broker sent a reply of {size} bytes; 4 to {REPLY_BYTES_MAX} are valid"
+            )
         reply = self._bytes(size)
         (correlation,) = struct.unpack_from(">i", reply)
         if correlation != self._correlation:
-            raise ConnectionLost("the broker answered another request")
+            raise ConnectionLost("the broker's reply belongs to another request")
         return reply
 
     def _bytes(self, size: int) -> memoryview:
@@ -271,7 +273,9 @@ class Scram:
         except (KeyError, ValueError) as error:
             raise LoginRefused("the broker sent no SCRAM challenge") from error
         if not nonce.startswith(self._nonce):
-            raise LoginRefused("the broker answered with another nonce")
+            raise LoginRefused(
+                "the broker answered the SCRAM login with another nonce than the client sent"
+            )
         if not ROUNDS_MIN <= rounds <= ROUNDS_MAX:
             raise LoginRefused(
                 f"the broker asks for {rounds} iterations of SCRAM; {ROUNDS_MIN} to {ROUNDS_MAX}"

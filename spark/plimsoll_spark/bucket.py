@@ -94,7 +94,7 @@ class Bucket:
             raise self._unreachable(error) from None
         objects = [one for one in found if one.type == FileType.File]
         if len(objects) > FILES_MAX:
-            raise Unsafe(f"it lists {len(objects)} objects, more than {FILES_MAX}")
+            raise Unsafe(f"the bucket lists {len(objects)} objects, more than {FILES_MAX}")
         paths = [(one.path, _place(directory, root, one.path)) for one in objects]
         left = DOWNLOAD_BYTES_MAX
         for key, path in paths:
@@ -217,7 +217,10 @@ class Uploads:
                 return
             self._store(name)
         if self._failure is not None:
-            log.warning("evidence is stored in %s again", self._bucket.url(self._run))
+            log.warning(
+                "all evidence of the run is stored in %s again",
+                self._bucket.url(self._run),
+            )
         self._failure = None
 
     def _changed(self, *, everything: bool) -> Iterator[str]:
@@ -255,7 +258,9 @@ def _place(directory: Path, root: str, key: str) -> Path:
     path = directory.joinpath(*parts)
     below = key.startswith(f"{root}/") and not {"", ".", ".."} & set(parts) and "\0" not in key
     if not below or not path.parent.resolve().is_relative_to(directory.resolve()):
-        raise Unsafe(f"it lists the object {key[:200]!r}, which is not in the run's directory")
+        raise Unsafe(
+            f"the bucket lists the object {key[:200]!r}, which is not in the run's directory"
+        )
     return path
 
 
@@ -265,6 +270,8 @@ def _copy(stream: pa.NativeFile, file: BinaryIO, most: int) -> int:
     while piece := stream.read(PIECE_BYTES):
         copied += len(piece)
         if copied > most:
-            raise Unsafe(f"the run has more than {DOWNLOAD_BYTES_MAX} bytes")
+            raise Unsafe(
+                f"the bucket holds more of the run than the allowed {DOWNLOAD_BYTES_MAX} bytes"
+            )
         file.write(piece)
     return copied

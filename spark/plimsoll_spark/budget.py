@@ -52,12 +52,11 @@ def judge_budget(
         return None
     sentence = "; ".join(one.sentence for one in excesses)
     lost_ms = sum(end - begin for begin, end in spans)
-    held_text = f"producers themselves did not run for {lost_ms:,.0f} ms, which may be the cause"
     return Verdict(
         verdict="Inconclusive",
         reason=Reason.DRIVER_STARVED,
-        message=f"{sentence}; but {held_text}: give the driver more processor time "
-        "(runner.resources)",
+        message=f"{sentence}; but producers themselves did not run for {lost_ms:,.0f} ms, which "
+        "may be the cause: give the driver more processor time (runner.resources)",
     )
 
 

@@ -132,7 +132,7 @@ def missing(partition: int, lost: Iterable[Suspect]) -> list[Finding]:
             last=one.offset,
             kind="missing",
             brokers=(one.lacker,),
-            detail=f"the newest record of its key, which broker {one.holder} holds",
+            detail=f"the replica lacks the newest record of a key, which broker {one.holder} has",
             valid=(one.holder,),
         )
         for one in lost

@@ -207,7 +207,7 @@ class ContinuousRun:
         self._judge.retire(range(numbers, numbers + 64))
         self._store()
         self._publish()
-        log.info("driver %d of the run goes on from micro-batch %d", kept.attempt, state.batch)
+        log.info("driver %d continues the run from Spark micro-batch %d", kept.attempt, state.batch)
         return kept
 
     def _told_before(self) -> Progress | None:
@@ -324,7 +324,11 @@ class ContinuousRun:
         try:
             return rewritten_in(settings.bootstrap, settings.topic, self._login, asked, until_s)
         except (KafkaException, OutOfTime) as error:
-            log.warning("the writer of second copies could not be looked up: %s", error)
+            log.warning(
+                "cannot find out if a producer or the log wrote some records twice; these records "
+                "are not judged: %s",
+                error,
+            )
             return None
 
     def _look_at_topic(self, ends: Ranges) -> bool:
@@ -383,7 +387,12 @@ class ContinuousRun:
         state.rolling = with_window(state.rolling, window)
         state.ended = [*state.ended, as_row(window)][-WINDOWS_KEPT:]
         state.window = WindowSoFar(started_ms=now_ms)
-        log.info("window until %s: %s: %s", window.end, window.verdict, window.message)
+        log.info(
+            "the window of the run that ended at %s is %s: %s",
+            window.end,
+            window.verdict,
+            window.message,
+        )
 
     def _delete_files(self) -> None:
         """Delete the oldest judged files of the ledger that prove no violation."""

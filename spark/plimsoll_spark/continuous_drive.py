@@ -87,7 +87,9 @@ def write_endlessly(plan: Plan) -> None:
         mine = replace(plan, producer=number, progress=plan.progress.with_name(f"{number}.json"))
         for chunk, rows in enumerate(Sender(mine).run()):
             ledger.write_chunk(plan.ledger / chunk_name(number, chunk), rows)
-    raise RuntimeError("its producers gave up too often; a new driver continues")
+    raise RuntimeError(
+        "the producers of this driver gave up too often; a new driver continues the run"
+    )
 
 
 def chunk_name(producer: int, chunk: int) -> str:
@@ -162,7 +164,9 @@ class Driving:
                 # What it wrote may still be appended, or was never reported.
                 number, first = number + sent.attempt + 1, 0
                 if number > last:
-                    raise RuntimeError("its parts were lost too often; a new driver continues")
+                    raise RuntimeError(
+                        "Spark lost a producer's tasks too often; a new driver continues the run"
+                    )
 
     @property
     def _rate(self) -> float:

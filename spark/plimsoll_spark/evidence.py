@@ -184,7 +184,9 @@ class Evidence:
         partial.replace(path)
 
     def _unusable(self, error: Exception) -> Refusal:
-        return Refusal(Refused.EVIDENCE_UNUSABLE, f"{self.place} cannot be used: {error}")
+        return Refusal(
+            Refused.EVIDENCE_UNUSABLE, f"the evidence in {self.place} cannot be used: {error}"
+        )
 
 
 def resumed(kept: KeptRun, settings: Settings) -> KeptRun:

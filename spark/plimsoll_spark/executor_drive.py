@@ -135,7 +135,7 @@ def produce_part(part: Plan) -> SentPart:
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()
     if attempt >= ATTEMPTS:
-        raise RuntimeError(f"its executor was lost {attempt} times")
+        raise RuntimeError(f"the Spark executor of this producer was lost {attempt} times")
     with tempfile.TemporaryDirectory(prefix="plimsoll-part-") as directory:
         ledger, progress = Path(directory), Path(directory, "progress.json")
         number = part.producer + attempt

@@ -67,7 +67,11 @@ def wait(spark: SparkSession, settings: Settings) -> None:
             next_look_s = time.monotonic() + REASONS_EVERY_S
             reasons = why_pending(name, runner) or reasons
         time.sleep(LOOK_S)
-    log.info("%d executors registered after %.1f s", there, time.monotonic() - began_s)
+    log.info(
+        "%d Spark executors have registered with the driver after %.1f s",
+        there,
+        time.monotonic() - began_s,
+    )
 
 
 def registered(spark: SparkSession) -> int | None:

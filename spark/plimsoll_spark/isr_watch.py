@@ -54,7 +54,11 @@ class IsrWatch:
         try:
             missing = self._missing()
         except KafkaException as error:
-            log.info("the topic's ISRs could not be read, and count as unchanged: %s", error)
+            log.info(
+                "cannot read the ISRs of the verified topic, retrying; until then its last known "
+                "ISRs are judged: %s",
+                error,
+            )
             return not self._since
         now_s = self._clock()
         for partition, count in missing.items():

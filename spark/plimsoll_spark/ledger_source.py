@@ -62,7 +62,7 @@ class LedgerReader(DataSourceReader):  # type: ignore[misc]
         with a ledger."""
         stated = {name.lower(): value for name, value in options.items()}.get("path")
         if not stated:
-            raise WrongOption("option path is missing: the directory of a run")
+            raise WrongOption("option path is missing: state the directory of a run")
         path = Path(stated)
         self._ledger = path if path.name == "ledger" else path / "ledger"
         if not self._ledger.is_dir():

@@ -50,7 +50,9 @@ def opened(data: memoryview, batch: Batch) -> Iterator[Record]:
             yield _record(body, at, at + size, batch)
             at += size
     except (IndexError, struct.error) as error:
-        raise Unopenable(f"the records at offset {batch.base_offset} end early") from error
+        raise Unopenable(
+            f"the batch at offset {batch.base_offset} ends before its last record"
+        ) from error
 
 
 def hashed(content: bytes | memoryview) -> int:
@@ -99,7 +101,7 @@ def _plain(data: memoryview, codec: int) -> memoryview:
     except (OSError, KeyError, ValueError, struct.error) as error:
         raise Unopenable(f"the records cannot be decompressed: {error}") from error
     if len(plain) > OPENED_BYTES_MAX:
-        raise Unopenable(f"the records have more than {OPENED_BYTES_MAX} bytes decompressed")
+        raise Unopenable(f"the records have more than {OPENED_BYTES_MAX} bytes when decompressed")
     return memoryview(plain)
 
 
@@ -123,6 +125,6 @@ def _block(data: bytes) -> bytes:
         if byte < 0x80:
             break
     if size > OPENED_BYTES_MAX:
-        raise ValueError("a compressed block of records is too large")
+        raise ValueError("a compressed block of records states too large a size when decompressed")
     plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
     return plain

@@ -102,7 +102,8 @@ class ConfigMapPublisher:
                 found = (json.load(answer).get("data") or {}).get(name)
         except (OSError, http.client.HTTPException, ValueError) as error:
             log.warning(
-                "%s of %s could not be read, and is left out: %s", *(name, self._url, error)
+                "cannot read %s in the ConfigMap at %s, so the run goes on without it: %s",
+                *(name, self._url, error),
             )
             return None
         return None if found is None else str(found)

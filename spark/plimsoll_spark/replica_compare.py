@@ -149,7 +149,7 @@ def _unordered(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
                 last=int(row["last_offset"]),
                 kind="epochs",
                 brokers=(one.broker,),
-                detail=f"leader epoch {row['leader_epoch']} follows {before}",
+                detail=f"the leader epoch falls from {before} to {row['leader_epoch']}",
             )
 
 
@@ -162,7 +162,7 @@ def _short(partition: int, end: int, replicas: Sequence[Held]) -> Iterable[Findi
                 last=end - 1,
                 kind="short",
                 brokers=(one.broker,),
-                detail="the replica is in sync and ends here",
+                detail="the replica is in sync, but its log ends here",
             )
 
 
@@ -204,7 +204,7 @@ def _missing(
                 last=end - 1,
                 kind=kind,
                 brokers=tuple(sorted(lacking)),
-                detail="no batch holds these offsets",
+                detail="the replica has no batch with these offsets",
             )
 
 

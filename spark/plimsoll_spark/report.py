@@ -193,7 +193,7 @@ def _stalls(findings: Findings, limit: int | None) -> str:
         Bar(
             label=str(stall.partition),
             value=stall.milliseconds,
-            title=f"partition {stall.partition}: {_told(stall, start_ms)}",
+            title=f"writes to partition {stall.partition} stood still: {_told(stall, start_ms)}",
         )
         for stall in sorted(worst, key=lambda stall: stall.partition)
     ]
@@ -212,7 +212,7 @@ def _bands(findings: Findings, start_ms: float) -> list[Band]:
         Band(
             begin_s=max(0.0, (stall.from_ms - start_ms) / 1000),
             end_s=max(0.0, (stall.to_ms - start_ms) / 1000),
-            title=f"partition {stall.partition}: {_told(stall, start_ms)}",
+            title=f"writes to partition {stall.partition} stood still: {_told(stall, start_ms)}",
         )
         for stall in sorted(findings.stalls, key=lambda stall: -stall.milliseconds)[:MAX_BARS]
         if stall.milliseconds >= NOTABLE_STALL_MS

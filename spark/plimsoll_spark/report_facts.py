@@ -14,7 +14,7 @@ from plimsoll_spark.values import Facts, Findings, Outcome
 def fault_marks(facts: Facts | None, start_ms: float) -> list[Mark]:
     """Return the marks of injected faults for a plot that begins at `start_ms`."""
     return [
-        Mark(at_s=(one.at_ms - start_ms) / 1000, title=f"{one.fault}: {one.message}")
+        Mark(at_s=(one.at_ms - start_ms) / 1000, title=f"injected fault {one.fault}: {one.message}")
         for one in (facts.faults if facts is not None else ())
         if one.result == "Injected" and one.at_ms >= start_ms
     ]

@@ -41,7 +41,7 @@ def windows(found: Windows) -> str:
             begin_s=_seconds(start, one.start),
             end_s=_seconds(start, one.end),
             style=one.verdict if one.verdict in VERDICTS else "Inconclusive",
-            title=f"{one.start} to {one.end}: {one.verdict} ({one.reason})",
+            title=f"window from {one.start} to {one.end}: {one.verdict} ({one.reason})",
         )
         for one in found.ended
     ]

@@ -267,7 +267,7 @@ def load(path: Path, login: Path | None = None, evidence: Path | None = None) ->
         content = without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
-        raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
+        raise Refusal(Refused.INVALID_SPEC, f"verification.json is malformed: {error}") from error
     check_report(settings.report)
     kept = settings.evidence
     if kept is not None and evidence is not None:
@@ -381,7 +381,7 @@ def _check_load(produce: Produce) -> None:
     try:
         total = produce.total
     except ValueError as error:
-        raise Refusal(Refused.INVALID_SPEC, f"produce.load.profile: {error}") from error
+        raise Refusal(Refused.INVALID_SPEC, f"produce.load.profile is invalid: {error}") from error
     if bool(produce.load.profile) == (produce.load.find_max_rate is not None):
         sentence = "produce.load has either profile or findMaxRate"
         raise Refusal(Refused.INVALID_SPEC, sentence)

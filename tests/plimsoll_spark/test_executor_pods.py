@@ -132,7 +132,9 @@ def test_second_attempt_of_part_is_another_producer(tmp_path: Path) -> None:
         context.get().attemptNumber.return_value = 1
         sent = produce_part(part)
         context.get().attemptNumber.return_value = ATTEMPTS
-        with pytest.raises(RuntimeError, match="its executor was lost 8 times"):
+        with pytest.raises(
+            RuntimeError, match="the Spark executor of this producer was lost 8 times"
+        ):
             produce_part(part)
     assert sent.counts == {"sent": 5, "acked": 0, "failed": 0, "unknown": 5}
     (tmp_path / "returned").mkdir()
@@ -183,8 +185,9 @@ def test_failed_task_is_told_by_its_error() -> None:
     )
     raised = (
         "Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call "
-        'last):\n  File "worker.py", line 1, in main\nRuntimeError: its executor was lost 8 times\n'
+        'last):\n  File "worker.py", line 1, in main\nRuntimeError: the Spark executor of '
+        "this producer was lost 8 times\n"
         "\n\tat org.apache.spark.api.python.BasePythonRunner\nDriver stacktrace:"
     )
     assert cause(f"{lost}\nDriver stacktrace:") == lost
-    assert cause(raised) == "RuntimeError: its executor was lost 8 times"
+    assert cause(raised) == "RuntimeError: the Spark executor of this producer was lost 8 times"

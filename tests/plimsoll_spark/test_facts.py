@@ -68,7 +68,7 @@ def test_facts_of_a_run_are_on_the_page() -> None:
 def test_injected_faults_are_marked_in_both_plots() -> None:
     _, page = shown()
     assert page.count('<g class="mark">') == 2, "the refused one is in the table alone"
-    assert page.count("<title>KillBroker: Broker 1") == 2
+    assert page.count("<title>injected fault KillBroker: Broker 1") == 2
 
 
 def test_page_and_json_state_the_same_facts() -> None:
