@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -33,6 +33,8 @@ SLOWLY_EVERY_S = 30.0
 SLOWLY = "spark-events"
 """The directory of Spark's event log, which grows all the time: it is copied at most every
 `SLOWLY_EVERY_S` seconds."""
+DELETED = "ledger/"
+"""The directory of which the bucket loses files that the run has deleted."""
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -117,6 +119,15 @@ class Bucket:
         except (OSError, pa.ArrowException) as error:
             raise self._unreachable(error) from None
 
+    def remove(self, run: str, name: str) -> None:
+        """Delete one object of a run. Raises `Unreachable`."""
+        try:
+            self._connected().delete_file(f"{self._path(run)}/{name}")
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreachable(error) from None
+
     def _path(self, run: str) -> str:
         prefix = self._requested.prefix.strip("/")
         return "/".join(part for part in (self._requested.bucket, prefix, run) if part)
@@ -154,11 +165,15 @@ class Bucket:
 class Uploads:
     """Copies files of a run's directory to the bucket whenever they are new or have changed."""
 
-    def __init__(self, bucket: Bucket, directory: Path, run: str) -> None:
-        """`directory`: that of the run, with the files to copy; `run`: its name in the bucket."""
+    def __init__(
+        self, bucket: Bucket, directory: Path, run: str, parts: Collection[str] | None = None
+    ) -> None:
+        """`directory`: that of the run, with the files to copy; `run`: its name in the bucket;
+        `parts`: the names in the directory that are copied, None for all."""
         self._bucket = bucket
         self._directory = directory
         self._run = run
+        self._parts = parts
         # By name, size and time of change of what the bucket has.
         self._stored: dict[str, tuple[int, int]] = {}
         self._slowly_at_s = 0.0
@@ -179,13 +194,18 @@ class Uploads:
         self._store(first)
         self._thread.start()
 
+    def end(self, within_s: float) -> None:
+        """End the thread, and wait at most `within_s` seconds for the request that it makes."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(within_s)
+
     def finish(self, within_s: float) -> str | None:
         """End the thread and copy all new and changed files, with retries, for at most `within_s`
         seconds. Return None if the bucket has every file, else a sentence with the number of files
         that it lacks and the cause."""
         until_s = time.monotonic() + within_s
-        self._ending.set()
-        self._thread.join(within_s)
+        self.end(within_s)
         while not self._thread.is_alive():
             try:
                 self._store_new(everything=True)
@@ -216,6 +236,12 @@ class Uploads:
             if self._ending.is_set() and not everything:
                 return
             self._store(name)
+        for name in [one for one in self._stored if one.startswith(DELETED)]:
+            if self._ending.is_set() and not everything:
+                return
+            if not (self._directory / name).exists():
+                self._bucket.remove(self._run, name)
+                del self._stored[name]
         if self._failure is not None:
             log.warning(
                 "all evidence of the run is stored in %s again",
@@ -229,7 +255,9 @@ class Uploads:
         slowly = everything or time.monotonic() >= self._slowly_at_s
         if slowly:
             self._slowly_at_s = time.monotonic() + SLOWLY_EVERY_S
-        for path in sorted(self._directory.rglob("*")):
+        tops = sorted(self._directory.iterdir())
+        tops = [one for one in tops if self._parts is None or one.name in self._parts]
+        for path in (found for top in tops for found in (top, *sorted(top.rglob("*")))):
             name = path.relative_to(self._directory).as_posix()
             if path.name[0] in "_." or path.suffix == ".partial" or not path.is_file():
                 continue
@@ -239,7 +267,10 @@ class Uploads:
     def _store(self, name: str) -> None:
         path = self._directory / name
         state = _state(path)
-        self._bucket.upload(path, self._run, name)
+        try:
+            self._bucket.upload(path, self._run, name)
+        except FileNotFoundError:
+            return  # deleted meanwhile, or renamed
         self._stored[name] = state
 
 

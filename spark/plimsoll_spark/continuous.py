@@ -4,8 +4,8 @@ verdict for each window of time.
 Called by `verification`. Structured Streaming runs a micro-batch some times a window, on the clock
 of its rate source (`run_reader` says why on no other): it reads what is new in the log, and joins
 it with the new files of the ledger. The directory of the run (on the claim of `spec.evidence`, or
-in the pod) holds Spark's checkpoint, and the judge's state with the number of the last micro-batch,
-so that a driver that follows judges each micro-batch once.
+in the pod, from where `bucket` copies it) holds Spark's checkpoint, and the judge's state with the
+number of the last micro-batch, so that a driver that follows judges each micro-batch once.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ REPORT_EVERY_S = 60.0
 REPORT_WITHIN_S = 5.0
 LOST_STATE = "the driver before this one kept no state; spec.evidence keeps it"
 STATE = "judge.state"
+KEPT_IN_BUCKET = frozenset({evidence.RUN_FILE, STATE, "ledger", evidence.RESULTS})
+"""What evidence in a bucket holds of the run's directory. Spark's checkpoint only numbers the
+micro-batches: a driver without it begins another one."""
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +163,7 @@ class ContinuousRun:
             self._run(spark, Driving(spark, drive), kept, cores - lanes)
         finally:
             spark.stop()
+        shutil.rmtree(work, ignore_errors=True)
         return self._end()
 
     # --- the start ------------------------------------------------------------------------------
@@ -183,6 +187,8 @@ class ContinuousRun:
         if path.exists():
             self._state = state = msgspec.msgpack.decode(path.read_bytes(), type=State)
             self._judge.restore(state.judge)
+            if not self._checkpoint(state.checkpoint).exists():
+                state.checkpoint, state.batch = state.checkpoint + 1, -1
             self._topic_id = state.topic_id or kept.topic_id
         else:
             ends = {number: span.log_end_offset for number, span in kept.ranges.items()}
@@ -524,12 +530,18 @@ class ContinuousRun:
         outcome = self._outcome(
             verdict, reason, message, None if state is None else state.rolling.last_violation
         )
+        kept = Kept(run=self._evidence.name, place=self._evidence.place if stays else None)
         outcome = msgspec.structs.replace(
             outcome,
             timing=msgspec.structs.replace(outcome.timing, completion_time=rfc3339(time.time())),
-            evidence=Kept(run=self._evidence.name, place=self._evidence.place if stays else None),
+            evidence=kept,
         )
         texts = {"verdict.json": as_json(outcome), "report.html": self._report(outcome)}
+        missing = self._evidence.store_results(texts) if stays else None
+        if missing is not None:
+            kept = msgspec.structs.replace(kept, missing=missing)
+            outcome = msgspec.structs.replace(outcome, evidence=kept)
+            texts["verdict.json"] = as_json(outcome)
         if state is not None:
             texts["progress.json"] = as_json(self._progress(phase))
         self._publisher.put(texts, within_s=FINAL_WITHIN_S)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -67,10 +67,18 @@ def bounds(ranges: Ranges) -> dict[int, tuple[int, int]]:
 class Evidence:
     """The evidence of one run."""
 
-    def __init__(self, settings: Settings, work: Path, bucket: Bucket | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        work: Path,
+        bucket: Bucket | None = None,
+        parts: Collection[str] | None = None,
+    ) -> None:
         """`work`: the run's temporary directory; `bucket`: where to copy the evidence, None to copy
-        it nowhere."""
+        it nowhere; `parts`: the names in the run's directory that are copied, None for all."""
         self._has_begun = False
+        self._parts = parts
+        self._was_downloaded = False
         self._requested = settings.evidence
         self._bucket = bucket
         self._uploads: Uploads | None = None
@@ -102,9 +110,9 @@ class Evidence:
         return str(self.directory)
 
     def earlier(self) -> KeptRun | None:
-        """Return the content of `run.json` if evidence of this run exists, else None. If the
-        evidence is in a bucket, download it first. Raises `Refusal` if the settings ask for an
-        earlier run without evidence, or if the place cannot be read."""
+        """Return the content of `run.json` if evidence of this run exists, else None. If it is in
+        no directory of this machine but in a bucket, download it first. Raises `Refusal` if the
+        settings ask for an earlier run without evidence, or if the place cannot be read."""
         kept = self._read()
         if kept is None and self._requested is not None and self._requested.resume is not None:
             sentence = f"there is no evidence of run {self.name} in {self.place}"
@@ -119,8 +127,8 @@ class Evidence:
             for part in (self.directory, self.directory / RESULTS, self.directory / EVENTS):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._bucket is not None:
-                self._uploads = Uploads(self._bucket, self.directory, self.name)
-                if kept.attempt > 1:
+                self._uploads = Uploads(self._bucket, self.directory, self.name, self._parts)
+                if self._was_downloaded:
                     self._uploads.know()
             self._write(RUN_FILE, msgspec.json.encode(kept))
             self._has_begun = True
@@ -162,6 +170,8 @@ class Evidence:
         if not self._has_begun or not self.is_kept:
             return
         try:
+            if self._uploads is not None:
+                self._uploads.end(FINAL_UPLOAD_S)  # else it would store a file again
             if self._bucket is not None:
                 self._bucket.delete(self.name)
             shutil.rmtree(self.directory)
@@ -169,13 +179,25 @@ class Evidence:
             log.warning("the evidence in %s could not be deleted: %s", self.place, error)
 
     def _read(self) -> KeptRun | None:
+        path = self.directory / RUN_FILE
         try:
-            if self._bucket is not None and not self._bucket.download(self.name, self.directory):
+            if self._bucket is not None and not path.exists() and not self._download(self._bucket):
                 return None
-            path = self.directory / RUN_FILE
             return msgspec.json.decode(path.read_bytes(), type=KeptRun) if path.exists() else None
         except (OSError, Unreachable, Unsafe, msgspec.DecodeError) as error:
             raise self._unusable(error) from error
+
+    def _download(self, bucket: Bucket) -> bool:
+        """Copy the run from the bucket, so that its directory appears whole or not at all. Return
+        False if the bucket has no such run."""
+        partial = self.directory.with_name(f"_{self.directory.name}")
+        for left in (partial, self.directory):
+            shutil.rmtree(left, ignore_errors=True)
+        if not bucket.download(self.name, partial):
+            return False
+        partial.rename(self.directory)
+        self._was_downloaded = True
+        return True
 
     def _write(self, name: str, content: bytes) -> None:
         path = self.directory / name

@@ -366,8 +366,12 @@ def _check_continuous(settings: Settings) -> None:
             (settings.deadline_seconds < 0, "deadlineSeconds must not be negative"),
             (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
             (
-                evidence is not None and (evidence.s3 is not None or evidence.resume is not None),
-                "mode Continuous keeps its evidence in a persistentVolumeClaim, without resume",
+                evidence is not None and bool(evidence.s3) == bool(evidence.directory),
+                "evidence must name either a directory or s3",
+            ),
+            (
+                evidence is not None and evidence.resume is not None,
+                "mode Continuous resumes no other run: leave evidence.resume out",
             ),
             (settings.budget != Budget(), "mode Continuous has no budget"),
             (not settings.checks, "verify.checks names no check; leave it out for the default"),

@@ -21,7 +21,7 @@ from plimsoll_spark import cgroup
 from plimsoll_spark import settings as requested
 from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_settings import is_audit, load_audit
-from plimsoll_spark.continuous import ContinuousRun
+from plimsoll_spark.continuous import KEPT_IN_BUCKET, ContinuousRun
 from plimsoll_spark.continuous_drive import NumbersUsed
 from plimsoll_spark.evidence import Evidence, bucket_of
 from plimsoll_spark.failures import failure_of
@@ -108,7 +108,9 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
             module = "plimsoll_spark.verification"
             return keep_running([sys.executable, "-m", module, *arguments, "--work", work])
     settings = requested.load(options.config, options.login, options.evidence)
-    run = ContinuousRun(settings, publisher_for(settings.report), Evidence(settings, options.work))
+    bucket = bucket_of(settings.evidence, options.bucket_login)
+    kept = Evidence(settings, options.work, bucket, KEPT_IN_BUCKET)
+    run = ContinuousRun(settings, publisher_for(settings.report), kept)
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:

@@ -52,6 +52,23 @@ def test_new_files_are_copied_during_a_run(server: S3Server, tmp_path: Path) -> 
     assert not bucket.download(RUN, tmp_path / "nothing")
 
 
+def test_bucket_follows_a_ledger_that_is_shortened(server: S3Server, tmp_path: Path) -> None:
+    bucket = a_bucket(server, server.login(tmp_path / "login"))
+    run = a_run(tmp_path / "run")
+    (run / "checkpoint-0").mkdir()
+    for name in ("ledger/a.parquet", "ledger/b.parquet", "checkpoint-0/metadata", "judge.state"):
+        (run / name).write_text("1")
+    uploads = Uploads(bucket, run, RUN, {"run.json", "judge.state", "ledger"})
+    uploads.begin("run.json")
+    kept = server.files / "nightly" / RUN
+    wait_for("the ledger", (kept / "ledger/b.parquet").exists, 60, 0.1)
+    (run / "ledger/a.parquet").unlink()
+    wait_for("its deletion", lambda: not (kept / "ledger/a.parquet").exists(), 60, 0.1)
+    assert uploads.finish(60) is None
+    found = {path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()}
+    assert found == {"run.json", "judge.state", "ledger/b.parquet"}
+
+
 def test_server_that_was_away_gets_everything(server: S3Server, tmp_path: Path) -> None:
     bucket = a_bucket(server, server.login(tmp_path / "login"))
     run = a_run(tmp_path / "run")

@@ -409,8 +409,8 @@ VERIFICATION = Kind(
         ),
         (
             f"!{CONTINUOUS} || (!has(self.budget) && (!has(self.evidence) || "
-            "(!has(self.evidence.s3) && !has(self.evidence.resume))))",
-            "mode Continuous has no budget, and keeps evidence in a persistentVolumeClaim alone.",
+            "!has(self.evidence.resume)))",
+            "mode Continuous has no budget, and resumes no other run.",
         ),
         (
             f"!has(self.window) || ({CONTINUOUS} && self.window.matches("

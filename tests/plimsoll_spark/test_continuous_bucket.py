@@ -1,0 +1,98 @@
+"""A continuous run with its evidence in a bucket goes on after its pod is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.plimsoll_spark.s3_server import BUCKET, SECRET, S3Server
+
+from plimsoll_spark.session import JARS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+RUN_S = 400
+TOPIC = "canary"
+
+
+class Pod:
+    """The driver's pod: its temporary directory goes with it."""
+
+    def __init__(self, folder: Path, config: Path, login: Path) -> None:
+        self._temporary = folder / "pod"
+        self._temporary.mkdir()
+        self.log = folder / "driver.log"
+        words = ["--config", str(config), "--bucket-login", str(login)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "plimsoll_spark.verification", *words],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "TMPDIR": str(self._temporary)},
+                start_new_session=True,
+            )
+
+    def lose(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._temporary)
+
+    def __enter__(self) -> Pod:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.lose()
+
+
+def test_lost_pod_leaves_its_windows_in_the_bucket(
+    tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JARS_VARIABLE, str(spark_jars))
+    report, config = tmp_path / "report", tmp_path / "verification.json"
+    with S3Server(tmp_path / "buckets") as server, LocalCluster(tmp_path / "data") as cluster:
+        cluster.create_topic(TOPIC, 2, {"min.insync.replicas": "2"})
+        cluster.wait_isr(TOPIC, 3)
+        asked = {
+            "name": "canary",
+            "bootstrap": cluster.bootstrap,
+            "topic": TOPIC,
+            "mode": "Continuous",
+            "window": "10s",
+            "deadlineSeconds": 0,
+            "produce": {"recordsPerSecond": 200, "recordBytes": 100},
+            "evidence": {"s3": {"bucket": BUCKET, "endpoint": server.endpoint}},
+            "report": {"directory": str(report)},
+        }
+        config.write_text(json.dumps(asked))
+        login, kept = server.login(tmp_path / "login"), server.files / "canary"
+
+        def rolling() -> dict[str, Any]:
+            path = report / "progress.json"
+            content = json.loads(path.read_text()) if path.exists() else {}
+            found: dict[str, Any] = content.get("rolling") or {}
+            return found
+
+        with Pod(tmp_path, config, login) as pod:
+            wait_for("two windows", lambda: rolling().get("passed", 0) >= 2, RUN_S, 0.5)
+            wait_for("the judge's state", (kept / "judge.state").exists, RUN_S, 0.5)
+            pod.lose()
+        before = rolling()
+        with Pod(tmp_path, config, login) as pod:
+            wait_for("another driver", lambda: rolling()["drivers"] == 2, RUN_S, 0.5)
+            wait_for("windows", lambda: rolling()["passed"] >= before["passed"] + 2, RUN_S, 0.5)
+            after = rolling()
+            said = pod.log.read_text()
+        assert (after["since"], after["violated"]) == (before["since"], 0), after
+        assert after["inconclusive"] == before["inconclusive"], after
+        parts = {path.relative_to(kept).parts[0] for path in kept.rglob("*") if path.is_file()}
+        assert parts == {"run.json", "judge.state", "ledger"}
+        assert SECRET not in said
