@@ -108,6 +108,11 @@ class Driver:
             found[kind] = found.get(kind, 0.0) + spent
         return found
 
+    def files(self) -> set[tuple[int, int]]:
+        """Producer and number of each file of the ledger."""
+        names = (path.stem.split("-") for path in (self.run / "ledger").glob("[!_]*.parquet"))
+        return {(int(producer), int(number)) for _, producer, number in names}
+
     def kept_bytes(self) -> tuple[int, int]:
         """Bytes of Spark's checkpoint, and of the judge's state."""
         checkpoint = sum(
@@ -122,8 +127,11 @@ class Driver:
 
 
 def kind_of(process: psutil.Process) -> str:
-    """Return which of the driver's programs a process runs."""
-    words = process.cmdline()
+    """Return which of the driver's programs a process runs; "" if it has ended."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return ""
     if words and Path(words[0]).name == "java":
         return "jvm"
     if any("pyspark.daemon" in word for word in words):
@@ -171,22 +179,33 @@ def drills(driver: Driver, local: LocalCluster, count: int, chance: random.Rando
         else:
             away_s = kill_driver(driver, what)
             longest_s = max(longest_s, away_s)
-            print(f"drill {number}: SIGKILL of the {what}: away for {away_s:.1f} s", flush=True)
+            load = f"load {os.getloadavg()[0]:.0f}"
+            print(f"drill {number}: SIGKILL of the {what}: away for {away_s:.1f} s, {load}")
         time.sleep(SETTLED_S * chance.random())
         settled(driver, local)
+        sys.stdout.flush()
     return longest_s
 
 
 def kill_driver(driver: Driver, kind: str) -> float:
-    """Kill a process of the driver. Return the seconds until its successor has judged records."""
+    """Kill a process of the driver. Return the seconds until its successor has judged records, and
+    print how they are spent."""
     (pid,) = [one.pid for one in driver.processes() if kind_of(one) == kind]
-    drivers = driver.rolling["drivers"]
+    drivers, files = driver.rolling["drivers"], driver.files()
     os.kill(pid, signal.SIGKILL)
     begun_s = time.monotonic()
     wait_for("a successor", lambda: driver.rolling["drivers"] > drivers, START_S, LOOK_S)
+    began_s = time.monotonic() - begun_s
     judged = driver.judged()
+    newest = max(files)
+    wait_for("its first acks", lambda: max(driver.files()) > newest, START_S, LOOK_S)
+    wrote_s = time.monotonic() - begun_s
     wait_for("its first verdict", lambda: driver.judged() > judged, START_S, LOOK_S)
-    return time.monotonic() - begun_s
+    took_s = time.monotonic() - begun_s
+    print(
+        f"  began after {began_s:.1f} s, wrote after {wrote_s:.1f} s, judged after {took_s:.1f} s"
+    )
+    return took_s
 
 
 class Injector:
