@@ -16,6 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -25,11 +26,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from plimsoll_spark import cgroup, evidence, executor_start, facts, ledger, report, session
+from plimsoll_spark.ack_times import AckTimes
 from plimsoll_spark.arrays import Bools
 from plimsoll_spark.continuous_drive import Driving, EndlessDrive, first_number, lanes_for
 from plimsoll_spark.copies import Copies, rewritten_in
 from plimsoll_spark.evidence import Evidence, KeptRun
 from plimsoll_spark.existing_topics import ExistingTopics
+from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.job_watch import as_json, publish_progress
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.pacing import seconds
@@ -38,7 +41,13 @@ from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.report_windows import Windows
 from plimsoll_spark.rolling_judge import SETTLE_MS, News, PackedJudge, Reading, RollingJudge, Step
-from plimsoll_spark.rolling_window import WindowSoFar, as_row, showing, with_window
+from plimsoll_spark.rolling_window import (
+    Surroundings,
+    WindowSoFar,
+    as_row,
+    showing,
+    with_window,
+)
 from plimsoll_spark.run import (
     FINAL_WITHIN_S,
     TOPIC_WITHIN_S,
@@ -50,6 +59,7 @@ from plimsoll_spark.run_reader import RunReader
 from plimsoll_spark.settings import Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
 from plimsoll_spark.values import (
+    BudgetLine,
     Counts,
     EndedWindow,
     Facts,
@@ -92,7 +102,8 @@ class State(msgspec.Struct, kw_only=True):
     micro-batch of it that is judged, -1 for none; `taken`: the newest judged file of each producer
     in the ledger; `proof`: files of violated windows; `acks_from_ms`: acknowledgements before
     it are not judged, since they are of a topic that was deleted; `ended`: the newest windows that
-    ended, the oldest first; `drivers`: when the newest drivers began, RFC 3339."""
+    ended, the oldest first; `drivers`: when the newest drivers began, RFC 3339; `budget`: the
+    figures of the last window."""
 
     judge: PackedJudge
     window: WindowSoFar
@@ -107,6 +118,8 @@ class State(msgspec.Struct, kw_only=True):
     proof: list[str] = msgspec.field(default_factory=list)
     ended: list[EndedWindow] = msgspec.field(default_factory=list)
     drivers: list[str] = msgspec.field(default_factory=list)
+    ack_times: AckTimes = msgspec.field(default_factory=AckTimes)
+    budget: tuple[BudgetLine, ...] = ()
 
 
 class ContinuousRun:
@@ -125,6 +138,8 @@ class ContinuousRun:
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
         self._report_due_s = 0.0
+        self._driving: Driving | None = None
+        self._isr: IsrWatch | None = None
 
     def execute(self) -> Outcome:
         """Run until the deadline, publish the outcome and return it; without a deadline, return
@@ -233,27 +248,34 @@ class ContinuousRun:
         limit_s = self._settings.deadline_seconds
         end_s = kept.started_s + limit_s if limit_s else float("inf")
         query = self._query(spark, kept, max(1, tasks))
-        parent = os.getppid()
         if not self._now.window.counts:
             self._now.window.started_ms = _now_ms()  # Spark's start is no part of it
+        self._driving, limit = driving, self._settings.budget.isr_full_within_seconds
+        if limit is not None:
+            self._isr = IsrWatch(self._client.missing_in_sync, limit)
         try:
-            driving.start(min(end_s, 2.0**40))
-            last_s = end_s + 2 * SETTLE_MS / 1000
-            while time.time() < last_s and (
-                time.time() < end_s + LAST_ACKS_S or self._judge.waiting
-            ):
-                if query.awaitTermination(LOOK_S):
-                    raise RuntimeError("the stream ended")
-                if driving.failure is not None and time.time() < end_s:
-                    raise RuntimeError(f"the producers ended: {driving.failure}")
-                if os.getppid() != parent:
-                    raise RuntimeError("the process that watches this driver is gone")
+            with self._isr or nullcontext():
+                self._judge_until(end_s, driving, query)
         except StreamingQueryException:
             self._renew_checkpoint()
             raise
         finally:
             driving.stop()
             query.stop()
+
+    def _judge_until(self, end_s: float, driving: Driving, query: StreamingQuery) -> None:
+        """Wait, while the query judges, until the deadline and the last verdicts. Raises
+        RuntimeError if the run cannot go on in this driver."""
+        parent = os.getppid()
+        driving.start(min(end_s, 2.0**40))
+        last_s = end_s + 2 * SETTLE_MS / 1000
+        while time.time() < last_s and (time.time() < end_s + LAST_ACKS_S or self._judge.waiting):
+            if query.awaitTermination(LOOK_S):
+                raise RuntimeError("the stream ended")
+            if driving.failure is not None and time.time() < end_s:
+                raise RuntimeError(f"the producers ended: {driving.failure}")
+            if os.getppid() != parent:
+                raise RuntimeError("the process that watches this driver is gone")
 
     def _query(self, spark: SparkSession, kept: KeptRun, tasks: int) -> StreamingQuery:
         settings, state = self._settings, self._now
@@ -302,13 +324,14 @@ class ContinuousRun:
         files = [self._evidence.directory / "ledger" / name for name in names]
         acks, outcomes = ledger.read_files(files)
         acks = acks.only(acks.settled_ms >= state.acks_from_ms)
+        latency_ms, stalls = state.ack_times.take(acks)
         news = News(
             readings=readings, logs=logs, acks=acks, others=outcomes, compacted=self._compacted
         )
         step = self._judge.step(_now_ms(), news)
         if step.copies:
             step.take_rewritten(self._rewritten(step, logs))
-        state.window.add(step, (acks.settled_ms - acks.send_ms)[acks.acked])
+        state.window.add(step, latency_ms, stalls)
         for name, count in step.counts.items():
             state.totals[name] = state.totals.get(name, 0) + count
         state.rolling = msgspec.structs.replace(state.rolling, behind=self._judge.behind(logs))
@@ -381,15 +404,18 @@ class ContinuousRun:
         state, now_ms = self._now, _now_ms()
         if now_ms - state.window.started_ms < self._window_ms and not violated:
             return
+        is_over = now_ms - state.window.started_ms >= self._window_ms
+        around = self._surroundings(now_ms) if is_over else None
         window = state.window.ended(
-            self._settings, rfc3339(state.window.started_ms / 1000), rfc3339(now_ms / 1000)
+            self._settings, rfc3339(state.window.started_ms / 1000), rfc3339(now_ms / 1000), around
         )
         if window.verdict == "Violated":
             state.proof = [*state.proof, *state.judged_files][-VIOLATION_FILES_KEPT:]
-        if now_ms - state.window.started_ms < self._window_ms:
+        if around is None:
             if window.verdict == "Violated":
                 state.rolling = showing(state.rolling, window)
             return
+        state.budget = state.window.lines(self._settings, around)
         state.rolling = with_window(state.rolling, window)
         state.ended = [*state.ended, as_row(window)][-WINDOWS_KEPT:]
         state.window = WindowSoFar(started_ms=now_ms)
@@ -399,6 +425,11 @@ class ContinuousRun:
             window.verdict,
             window.message,
         )
+
+    def _surroundings(self, now_ms: int) -> Surroundings:
+        held = self._driving.held(self._now.window.started_ms) if self._driving else []
+        isr_seconds = self._isr.taken() if self._isr is not None else None
+        return Surroundings(end_ms=now_ms, held=held, isr_seconds=isr_seconds)
 
     def _delete_files(self) -> None:
         """Delete the oldest judged files of the ledger that prove no violation."""
@@ -479,6 +510,7 @@ class ContinuousRun:
             partitions_left_out=0,
             faults=facts.marks(self._publisher.get(facts.DRILL)),
             before=None,
+            budget=self._now.budget,
         )
 
     def _progress(self, phase: str) -> Progress:

@@ -20,13 +20,15 @@ from pathlib import Path
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from plimsoll_spark import drive as driving
 from plimsoll_spark import ledger
+from plimsoll_spark.budget import Interval
 from plimsoll_spark.drive import MESSAGE_TIMEOUT_S, client_config
 from plimsoll_spark.executor_drive import ATTEMPTS, PART_S, cause, produce_part
 from plimsoll_spark.lanes import on_an_executor
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.pacing import Pace
-from plimsoll_spark.producer import Plan, Sender
+from plimsoll_spark.producer import HELD_MAX, Plan, Sender
 from plimsoll_spark.records import PRODUCER_BYTES
 from plimsoll_spark.settings import Settings
 
@@ -105,6 +107,7 @@ class Driving:
         self._drive = drive
         self._stop = threading.Event()
         self.failure: str | None = None
+        self._held: list[Interval] = []  # of executors
         self._threads: list[threading.Thread] = []
 
     def start(self, stop_at_s: float) -> None:
@@ -121,6 +124,12 @@ class Driving:
         ]
         for thread in self._threads:
             thread.start()
+
+    def held(self, since_ms: float) -> list[Interval]:
+        """Return the times, from `since_ms` on, in which a producer did not run although it had
+        work, in milliseconds since 1970."""
+        found = [*driving.held(self._drive.directory / "progress"), *self._held]
+        return [(begin, end) for begin, end in found if end > since_ms]
 
     def stop(self) -> None:
         """Begin no further part. Tasks end with their `stop_at_s`, or when Spark stops."""
@@ -154,6 +163,7 @@ class Driving:
                 self._spark, produce_part, replace(plan, producer=number, first=first,
                                                    records=records)
             )  # fmt: skip
+            self._held = [*self._held, *sent.held][-HELD_MAX:]
             due_s += records / rate
             for _, content in sent.chunks:
                 name = chunk_name(number + sent.attempt, chunk)

@@ -69,6 +69,12 @@ class IsrWatch:
             self.longest_s = max(self.longest_s, now_s - since_s)
         return not self._since
 
+    def taken(self) -> float:
+        """Return `longest_s`, and begin it anew. An ISR that is still not full goes on counting
+        from the time at which that was first seen."""
+        longest_s, self.longest_s = self.longest_s, 0.0
+        return longest_s
+
     def settle(self, until_s: float) -> None:
         """Wait until every ISR is full, `longest_s` exceeds the limit, or the clock (seconds,
         monotonic) shows `until_s`."""

@@ -31,7 +31,8 @@ HELD_S = 0.25
 """If this time passes between two rounds of a producer's loop, which waits 0.05 s at most, the
 producer did not run."""
 HELD_MAX = 200
-"""The most times in which a producer did not run that are noted: the first ones."""
+"""The most times in which a producer did not run that are noted: the first ones, or those before
+now in a drive without an end."""
 
 # Refusals that every attempt of a producer meets, the first too: the record is not in the log.
 # Others may follow an appended attempt, the answer to which was lost: meanwhile a right was
@@ -162,9 +163,13 @@ class Sender:
     def _note_held(self, now_s: float) -> None:
         """Note the time since the last tick if the producer did not run in it."""
         gap_s, self._ticked_s = now_s - self._ticked_s, now_s
-        if gap_s >= HELD_S and len(self._held) < HELD_MAX:
-            end_ms = time.time() * 1000
-            self._held.append((end_ms - gap_s * 1000, end_ms))
+        if gap_s < HELD_S:
+            return
+        endless = self._plan.behind_max is not None  # of such a drive the newest times count
+        if len(self._held) >= HELD_MAX and not endless:
+            return
+        end_ms = time.time() * 1000
+        self._held = [*self._held, (end_ms - gap_s * 1000, end_ms)][-HELD_MAX:]
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
         """Wait for the outcomes of all sent records, and yield them. A record without one after the

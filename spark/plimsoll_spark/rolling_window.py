@@ -7,21 +7,46 @@ could not be judged makes a window that would pass Inconclusive.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import datetime
 
 import msgspec
 
 from plimsoll_spark.arrays import Floats
+from plimsoll_spark.budget import Interval, budget_lines, judge_budget
 from plimsoll_spark.rolling_judge import EXAMPLES_OF_A_KIND, Step
 from plimsoll_spark.settings import Settings
 from plimsoll_spark.timeline import LatencyCounts
-from plimsoll_spark.values import Counts, EndedWindow, Example, Rolling, Window
+from plimsoll_spark.values import (
+    Bin,
+    BudgetLine,
+    Counts,
+    EndedWindow,
+    Example,
+    Findings,
+    Latency,
+    Rolling,
+    Stall,
+    Window,
+)
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
 RECENT_WINDOWS = 10
 """The most ended windows that the state of a run shows."""
 LOSSES = ("lost", "mismatched", "unreadable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the budget of a window needs besides its acks. `end_ms`: when it ended, since 1970;
+    `held`: the times in which producers did not run; `isr_seconds`: the longest time for which an
+    ISR was seen not to be full, None if that was not measured."""
+
+    end_ms: int
+    held: Sequence[Interval] = ()
+    isr_seconds: float | None = None
 
 
 class WindowSoFar(msgspec.Struct, kw_only=True):
@@ -34,41 +59,82 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
     examples: list[Example] = msgspec.field(default_factory=list)
     unreadable: list[Example] = msgspec.field(default_factory=list)
     latencies: LatencyCounts = msgspec.field(default_factory=LatencyCounts)
+    stalls: dict[int, Stall] = msgspec.field(default_factory=dict)
+    """The longest of each partition."""
     recreated: bool = False
 
-    def add(self, step: Step, latency_ms: Floats) -> None:
-        """Add a step. `latency_ms`: of its acknowledgements."""
+    def add(self, step: Step, latency_ms: Floats, stalls: Sequence[Stall] = ()) -> None:
+        """Add a step. `latency_ms`: of its acknowledgements; `stalls`: those that ended in it."""
         for total, more in ((self.counts, step.counts), (self.unjudged, step.unjudged)):
             for name, count in more.items():
                 total[name] = total.get(name, 0) + count
-        known = Counter(one.kind for one in self.examples)
+        kinds = Counter(one.kind for one in self.examples)
         for one in step.examples:
-            if known[one.kind] < EXAMPLES_OF_A_KIND:
-                known[one.kind] += 1
+            if kinds[one.kind] < EXAMPLES_OF_A_KIND:
+                kinds[one.kind] += 1
                 self.examples.append(one)
         self.unreadable = [*self.unreadable, *step.unreadable][:EXAMPLES_OF_A_KIND]
         self.latencies.add(latency_ms)
+        for stall in stalls:
+            known = self.stalls.get(stall.partition)
+            if known is None or stall.milliseconds > known.milliseconds:
+                self.stalls[stall.partition] = stall
 
     @property
     def totals(self) -> Counts:
         """Return the counts of the window so far."""
         return Counts(**{name: self.counts.get(name, 0) for name in Counts.__struct_fields__})
 
-    def verdict(self, settings: Settings) -> Verdict:
-        """Return the verdict on what was judged so far."""
+    def verdict(self, settings: Settings, ended: Surroundings | None = None) -> Verdict:
+        """Return the verdict on what was judged so far. `ended`: None before the window's end; its
+        budget is judged at the end alone."""
         if self.unreadable and "NoLoss" in settings.checks and not self.recreated:
             return judge_unreadable(self.unreadable)
         found = judge(settings, self.totals, stopped=None, recreated=self.recreated)
         left = {why: count for why, count in self.unjudged.items() if count}
+        if found.verdict == "Passed" and not left and ended is not None:
+            budget = settings.budget
+            late = judge_budget(budget, self._findings(ended), ended.held, ended.isr_seconds)
+            found = late or found
         if found.verdict != "Passed" or not left or "NoLoss" not in settings.checks:
             return replaced(found, message=found.message + self._places(found))
         causes = "; ".join(f"{count} because {why}" for why, count in sorted(left.items()))
         sentence = f"acknowledged records cannot be judged: {causes}"
         return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=sentence)
 
-    def ended(self, settings: Settings, start: str, end: str) -> Window:
-        """Return the window with its verdict. `start`, `end`: RFC 3339."""
-        found = self.verdict(settings)
+    def lines(self, settings: Settings, ended: Surroundings) -> tuple[BudgetLine, ...]:
+        """Return each limit of the budget with the window's figure."""
+        findings = self._findings(ended)
+        return budget_lines(settings.budget, findings, ended.held, ended.isr_seconds)
+
+    def _findings(self, ended: Surroundings) -> Findings:
+        latency, acked = self.latencies.latency(), sum(self.latencies.by_bucket.values())
+        pace: tuple[Bin, ...] = ()
+        if latency is not None:
+            pace = (
+                Bin(
+                    start_ms=self.started_ms,
+                    acked=acked,
+                    p50=latency.p50,
+                    p99=latency.p99,
+                    worst=latency.worst,
+                ),
+            )
+        return Findings(
+            counts=self.totals,
+            latency=latency or Latency(),
+            stalls=tuple(self.stalls.values()),
+            pace=pace,
+            bin_ms=max(1, ended.end_ms - self.started_ms),
+            examples=(),
+        )
+
+    def ended(
+        self, settings: Settings, start: str, end: str, surroundings: Surroundings | None = None
+    ) -> Window:
+        """Return the window with its verdict. `start`, `end`: RFC 3339; `surroundings`: as of
+        `verdict`."""
+        found = self.verdict(settings, surroundings)
         return Window(
             start=start,
             end=end,

@@ -373,7 +373,6 @@ def _check_continuous(settings: Settings) -> None:
                 evidence is not None and evidence.resume is not None,
                 "mode Continuous resumes no other run: leave evidence.resume out",
             ),
-            (settings.budget != Budget(), "mode Continuous has no budget"),
             (not settings.checks, "verify.checks names no check; leave it out for the default"),
         )
     )

@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 RUN_S = 400
 TOPIC = "canary"
+BUDGET = {"maxStallMilliseconds": 600_000, "p99Milliseconds": 60_000, "isrFullWithinSeconds": 600}
+"""Which a machine without processors keeps, too."""
 
 
 class Pod:
@@ -70,6 +72,7 @@ def test_lost_pod_leaves_its_windows_in_the_bucket(
             "deadlineSeconds": 0,
             "produce": {"recordsPerSecond": 200, "recordBytes": 100},
             "evidence": {"s3": {"bucket": BUCKET, "endpoint": server.endpoint}},
+            "budget": BUDGET,
             "report": {"directory": str(report)},
         }
         config.write_text(json.dumps(asked))
@@ -96,3 +99,6 @@ def test_lost_pod_leaves_its_windows_in_the_bucket(
         parts = {path.relative_to(kept).parts[0] for path in kept.rglob("*") if path.is_file()}
         assert parts == {"run.json", "judge.state", "ledger"}
         assert SECRET not in said
+        page = (report / "report.html").read_text()
+        assert "driver 2 went on" in page
+        assert all(f"<td>{limit}</td>" in page for limit in BUDGET), page
