@@ -138,6 +138,7 @@ class ContinuousRun:
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
         self._report_due_s = 0.0
+        self._reported = ""  # start of the window that the report is about
         self._driving: Driving | None = None
         self._isr: IsrWatch | None = None
 
@@ -473,12 +474,15 @@ class ContinuousRun:
         publish_progress(self._publisher, self._progress("Running"))
 
     def _publish_report(self) -> None:
-        """Publish the report so far, at most once in `REPORT_EVERY_S`. A failure is only logged:
-        the next report replaces this one."""
-        shown = self._now.rolling.last_violation or self._now.rolling.window
-        if shown is None or time.monotonic() < self._report_due_s:
+        """Publish the report so far, once in `REPORT_EVERY_S`, and when another window is violated.
+        A failure is only logged: the next report replaces this one."""
+        violation = self._now.rolling.last_violation
+        shown = violation or self._now.rolling.window
+        is_new = violation is not None and violation.start != self._reported
+        if shown is None or (time.monotonic() < self._report_due_s and not is_new):
             return
         self._report_due_s = time.monotonic() + REPORT_EVERY_S
+        self._reported = shown.start
         try:
             page = self._report(self._outcome(shown.verdict, shown.reason, self._told(), shown))
             self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)

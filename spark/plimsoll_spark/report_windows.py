@@ -70,6 +70,7 @@ def _rate(found: Windows, start: datetime, marks: Sequence[Mark]) -> str:
         marks=marks,
         filled=True,
         label=_clock(start),
+        until_s=_seconds(start, found.ended[-1].end),
     )
     return f"<h2>Judged acks per second, by window</h2>{svg.over_time(plot)}"
 
@@ -85,6 +86,7 @@ def _latency(found: Windows, start: datetime, marks: Sequence[Mark]) -> str:
         ],
         marks=marks,
         label=_clock(start),
+        until_s=_seconds(start, found.ended[-1].end),
     )
     return f"<h2>p99 of ack latency, by window (milliseconds)</h2>{svg.over_time(plot)}"
 

@@ -57,7 +57,8 @@ def after_start(second: float) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """A plot over time. `seconds`: the times of all lines' values; `filled`: True to fill the area
-    below the lines; `label`: returns the label of a time."""
+    below the lines; `label`: returns the label of a time; `until_s`: the plot reaches at least so
+    far."""
 
     title: str
     unit: str
@@ -67,6 +68,7 @@ class Plot:
     marks: Sequence[Mark] = ()
     filled: bool = False
     label: Callable[[float], str] = after_start
+    until_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class Bar:
 
 def over_time(plot: Plot) -> str:
     """Return the plot as SVG text."""
-    last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), 1e-3])
+    last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), plot.until_s, 1e-3])
     last_s = max([last_s, *(mark.at_s for mark in plot.marks)])
     top = nice_ceiling(max((v for line in plot.lines for v in line.values), default=0.0))
 
