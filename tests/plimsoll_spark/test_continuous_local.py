@@ -16,7 +16,7 @@ import pytest
 from tests.integration.listening import asked
 from tests.integration.local_cluster import LocalCluster, wait_for
 from tests.plimsoll_spark.test_local_evidence import CLAIM, CLAIMS, status
-from tests.plimsoll_spark.test_local_mode import OURS, TOPIC, get, of_the_driver
+from tests.plimsoll_spark.test_local_mode import CLUSTER, OURS, TOPIC, get, of_the_driver
 
 from plimsoll_operator.api.labels import ACKNOWLEDGE_VIOLATION
 from plimsoll_spark import ledger
@@ -37,6 +37,7 @@ spec:
   window: 10s
   produce: {recordsPerSecond: 50, recordBytes: 100}
   evidence: {persistentVolumeClaim: proofs}
+  drill: [{at: 2s, fault: KillBroker, target: {broker: 1}}]
 """
 NEVER_SENT = 2**40
 
@@ -90,11 +91,12 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
 ) -> None:
     monkeypatch.setenv(JARS_VARIABLE, str(spark_jars))
     file = tmp_path / "objects.yaml"
-    file.write_text(TOPIC + VERIFICATION)
+    file.write_text(TOPIC + CLUSTER + VERIFICATION)
     with LocalCluster(tmp_path / "data", files=[file]) as cluster:
         cluster.api.ask("POST", CLAIMS, CLAIM)
         wait_for("a verdict", lambda: status(cluster, "canary").get("verdict"), RUN_S, 0.5)
-        os.kill(cluster.broker_pids[1], signal.SIGKILL)
+        (fault,) = wait_for("the fault", lambda: status(cluster, "canary").get("drill"), RUN_S, 0.5)
+        assert (fault["fault"], fault["result"]) == ("KillBroker", "Injected")
         before = windows(cluster)
         assert before["drivers"] == 1, cluster.said()
         for pid in of_the_driver(cluster.directory):
@@ -112,6 +114,7 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
         assert (shown["drivers"], shown["recent"][0]["verdict"]) == (2, "Passed")
         assert shown["recent"][0]["recordsPerSecond"] > 0
         wait_for("the report", lambda: "driver 2 went on" in page(cluster), RUN_S, 0.5)
+        assert "<title>KillBroker: " in page(cluster)
         lost = claim_an_ack(cluster)
         wait_for("the loss", lambda: status(cluster, "canary")["verdict"] == "Violated", RUN_S, 0.5)
         shown = status(cluster, "canary")
