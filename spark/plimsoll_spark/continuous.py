@@ -130,6 +130,7 @@ class ContinuousRun:
         self._publisher = publisher
         self._evidence = kept
         self._window_ms = 1000 * seconds(settings.window)
+        self._step_s = min(STEP_MAX_S, max(STEP_MIN_S, self._window_ms // 1000 // STEPS_A_WINDOW))
         self._login = librdkafka(settings.login)
         self._client = TopicClient(settings.bootstrap, settings.topic, self._login)
         self._compacted = False
@@ -301,12 +302,11 @@ class ContinuousRun:
                 self._publish_report()
                 self._delete_files()
 
-        step_s = min(STEP_MAX_S, max(STEP_MIN_S, self._window_ms // 1000 // STEPS_A_WINDOW))
         clock = spark.readStream.format("rate").option("numPartitions", "1").load()
         return (
             clock.writeStream.foreachBatch(judge)
             .option("checkpointLocation", str(self._checkpoint(state.checkpoint)))
-            .trigger(processingTime=f"{step_s} seconds")
+            .trigger(processingTime=f"{self._step_s} seconds")
             .start()
         )
 
@@ -403,9 +403,10 @@ class ContinuousRun:
     def _close_window(self, *, violated: bool) -> None:
         """End the window if its time is over; show it before its end if it is violated."""
         state, now_ms = self._now, _now_ms()
-        if now_ms - state.window.started_ms < self._window_ms and not violated:
+        # Steps come some milliseconds early or late; windows are to have their length on average.
+        is_over = now_ms - state.window.started_ms >= self._window_ms - 500 * self._step_s
+        if not is_over and not violated:
             return
-        is_over = now_ms - state.window.started_ms >= self._window_ms
         around = self._surroundings(now_ms) if is_over else None
         window = state.window.ended(
             self._settings, rfc3339(state.window.started_ms / 1000), rfc3339(now_ms / 1000), around
