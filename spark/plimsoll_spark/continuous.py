@@ -233,6 +233,10 @@ class ContinuousRun:
         log.info("driver %d continues the run from Spark micro-batch %d", kept.attempt, state.batch)
         return kept
 
+    def was_begun(self) -> bool:
+        """Return True if an earlier driver of the run has published its state."""
+        return self._told_before() is not None
+
     def _told_before(self) -> Progress | None:
         """Return what an earlier driver of the run published, of which the directory is gone; None
         if there was none."""

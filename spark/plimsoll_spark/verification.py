@@ -114,6 +114,9 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:
+        if refusal.reason is requested.Refused.EVIDENCE_UNUSABLE and run.was_begun():
+            log.error("the driver ends, and another one tries again: %s", refusal.message)
+            return RESUMABLE
         log.error("the run ends as refused (%s): %s", refusal.reason.value, refusal.message)
         run.publish_outcome("Inconclusive", refusal.reason.value, refusal.message, "Failed")
         return REFUSED

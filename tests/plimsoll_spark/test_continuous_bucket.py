@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.integration.local_cluster import LocalCluster, wait_for
 from tests.plimsoll_spark.s3_server import BUCKET, SECRET, S3Server
@@ -20,6 +21,7 @@ from plimsoll_spark.session import JARS_VARIABLE
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 RUN_S = 400
+UNUSABLE = "the driver ends, and another one tries again"
 TOPIC = "canary"
 BUDGET = {"maxStallMilliseconds": 600_000, "p99Milliseconds": 60_000, "isrFullWithinSeconds": 600}
 """Which a machine without processors keeps, too."""
@@ -41,6 +43,11 @@ class Pod:
                 env={**os.environ, "TMPDIR": str(self._temporary)},
                 start_new_session=True,
             )
+
+    def kill_driver(self) -> None:
+        found = psutil.Process(self._process.pid).children()
+        (driver,) = (one for one in found if "--work" in one.cmdline())
+        driver.kill()
 
     def lose(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -92,6 +99,13 @@ def test_lost_pod_leaves_its_windows_in_the_bucket(
         with Pod(tmp_path, config, login) as pod:
             wait_for("another driver", lambda: rolling()["drivers"] == 2, RUN_S, 0.5)
             wait_for("windows", lambda: rolling()["passed"] >= before["passed"] + 2, RUN_S, 0.5)
+            server.stop()
+            pod.kill_driver()
+            wait_for("a refusal", lambda: UNUSABLE in pod.log.read_text(), RUN_S, 0.5)
+            server.start()
+            wait_for("a third driver", lambda: rolling()["drivers"] >= 3, RUN_S, 0.5)
+            passed = rolling()["passed"]
+            wait_for("its windows", lambda: rolling()["passed"] >= passed + 2, RUN_S, 0.5)
             after = rolling()
             said = pod.log.read_text()
         assert (after["since"], after["violated"]) == (before["since"], 0), after
