@@ -253,27 +253,29 @@ class ContinuousRun:
         """Write and judge until the deadline."""
         limit_s = self._settings.deadline_seconds
         end_s = kept.started_s + limit_s if limit_s else float("inf")
-        query = self._query(spark, kept, max(1, tasks))
         if not self._now.window.counts:
             self._now.window.started_ms = _now_ms()  # Spark's start is no part of it
         self._driving, limit = driving, self._settings.budget.isr_full_within_seconds
         if limit is not None:
             self._isr = IsrWatch(self._client.missing_in_sync, limit)
+        driving.start(min(end_s, 2.0**40))  # first, since the query takes seconds to start
         try:
-            with self._isr or nullcontext():
-                self._judge_until(end_s, driving, query)
+            query = self._query(spark, kept, max(1, tasks))
+            try:
+                with self._isr or nullcontext():
+                    self._judge_until(end_s, driving, query)
+            finally:
+                query.stop()
         except StreamingQueryException:
             self._renew_checkpoint()
             raise
         finally:
             driving.stop()
-            query.stop()
 
     def _judge_until(self, end_s: float, driving: Driving, query: StreamingQuery) -> None:
         """Wait, while the query judges, until the deadline and the last verdicts. Raises
         RuntimeError if the run cannot go on in this driver."""
         parent = os.getppid()
-        driving.start(min(end_s, 2.0**40))
         last_s = end_s + 2 * SETTLE_MS / 1000
         while time.time() < last_s and (time.time() < end_s + LAST_ACKS_S or self._judge.waiting):
             if query.awaitTermination(LOOK_S):
