@@ -18,10 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_spark.bucket import Bucket, Unreachable, Unsafe, Uploads
+from plimsoll_spark.bucket import Bucket, Unreachable, Unsafe
 from plimsoll_spark.settings import Evidence as Requested
 from plimsoll_spark.settings import Produce, Refusal, Refused, Settings
 from plimsoll_spark.topics import OffsetRange, Ranges
+from plimsoll_spark.uploads import Uploads
 
 RUN_FILE = "run.json"
 RESULTS = "results"

@@ -9,8 +9,9 @@ from tests.integration.local_cluster import wait_for
 from tests.plimsoll_spark.s3_server import BUCKET, KEY, SECRET, S3Server
 
 from plimsoll_spark import bucket as s3
-from plimsoll_spark.bucket import Bucket, Unreachable, Uploads
+from plimsoll_spark.bucket import Bucket, Unreachable
 from plimsoll_spark.settings import S3
+from plimsoll_spark.uploads import Uploads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -1,0 +1,145 @@
+"""Copies a run's directory to a bucket while it grows.
+
+Called by `evidence`. It works in a thread of the driver, so that no producer waits for the bucket:
+the run's directory holds what is not copied yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from plimsoll_spark.bucket import Bucket, Unreachable
+
+EVERY_S = 1.0
+SLOWLY_EVERY_S = 30.0
+SLOWLY = "spark-events"
+"""The directory of Spark's event log, which grows all the time: it is copied at most every
+`SLOWLY_EVERY_S` seconds."""
+DELETED = "ledger/"
+"""The directory of which the bucket loses files that the run has deleted."""
+
+log = logging.getLogger(__name__)
+
+
+class Uploads:
+    """Copies files of a run's directory to the bucket whenever they are new or have changed."""
+
+    def __init__(
+        self, bucket: Bucket, directory: Path, run: str, parts: Collection[str] | None = None
+    ) -> None:
+        """`directory`: that of the run, with the files to copy; `run`: its name in the bucket;
+        `parts`: the names in the directory that are copied, None for all."""
+        self._bucket = bucket
+        self._directory = directory
+        self._run = run
+        self._parts = parts
+        # By name, size and time of change of what the bucket has.
+        self._stored: dict[str, tuple[int, int]] = {}
+        self._slowly_at_s = 0.0
+        self._failure: str | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
+
+    def know(self) -> None:
+        """Mark all present files as stored, since they were just downloaded from the bucket: each
+        is copied only after it changes."""
+        for name in list(self._changed(everything=True)):
+            self._stored[name] = _state(self._directory / name)
+
+    def begin(self, first: str) -> None:
+        """Copy the file named `first`, then start a thread that copies new and changed files every
+        `EVERY_S` seconds until `finish`. Raises `Unreachable` or OSError if `first` cannot be
+        copied; no thread runs then."""
+        self._store(first)
+        self._thread.start()
+
+    def end(self, within_s: float) -> None:
+        """End the thread, and wait at most `within_s` seconds for the request that it makes."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(within_s)
+
+    def finish(self, within_s: float) -> str | None:
+        """End the thread and copy all new and changed files, with retries, for at most `within_s`
+        seconds. Return None if the bucket has every file, else a sentence with the number of files
+        that it lacks and the cause."""
+        until_s = time.monotonic() + within_s
+        self.end(within_s)
+        while not self._thread.is_alive():
+            try:
+                self._store_new(everything=True)
+                return None
+            except (OSError, Unreachable) as error:
+                self._failure = str(error)
+            if time.monotonic() + EVERY_S >= until_s:
+                break
+            time.sleep(EVERY_S)
+        left = sum(1 for _ in self._changed(everything=True))
+        return f"{left} files are not in the bucket: {self._failure or 'it answers too slowly'}"
+
+    def _work(self) -> None:
+        while not self._ending.wait(EVERY_S):
+            try:
+                self._store_new(everything=False)
+            except (OSError, Unreachable) as error:
+                if self._failure is None:
+                    log.warning(
+                        "evidence could not be stored in %s, and is only in the driver's temporary"
+                        " directory until another attempt succeeds: %s",
+                        *(self._bucket.url(self._run), error),
+                    )
+                self._failure = str(error)
+
+    def _store_new(self, *, everything: bool) -> None:
+        for name in self._changed(everything=everything):
+            if self._ending.is_set() and not everything:
+                return
+            self._store(name)
+        for name in [one for one in self._stored if one.startswith(DELETED)]:
+            if self._ending.is_set() and not everything:
+                return
+            if not (self._directory / name).exists():
+                self._bucket.remove(self._run, name)
+                del self._stored[name]
+        if self._failure is not None:
+            log.warning(
+                "all evidence of the run is stored in %s again",
+                self._bucket.url(self._run),
+            )
+        self._failure = None
+
+    def _changed(self, *, everything: bool) -> Iterator[str]:
+        """Yield the names of complete files that are new or changed since they were stored.
+        `everything`: False to leave out Spark's event log unless `SLOWLY_EVERY_S` have passed."""
+        slowly = everything or time.monotonic() >= self._slowly_at_s
+        if slowly:
+            self._slowly_at_s = time.monotonic() + SLOWLY_EVERY_S
+        tops = sorted(self._directory.iterdir())
+        tops = [one for one in tops if self._parts is None or one.name in self._parts]
+        for path in (found for top in tops for found in (top, *sorted(top.rglob("*")))):
+            name = path.relative_to(self._directory).as_posix()
+            if path.name[0] in "_." or path.suffix == ".partial" or not path.is_file():
+                continue
+            if (slowly or not name.startswith(SLOWLY)) and self._stored.get(name) != _state(path):
+                yield name
+
+    def _store(self, name: str) -> None:
+        path = self._directory / name
+        state = _state(path)
+        try:
+            self._bucket.upload(path, self._run, name)
+        except FileNotFoundError:
+            return  # deleted meanwhile, or renamed
+        self._stored[name] = state
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:  # Spark renames its event log
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
