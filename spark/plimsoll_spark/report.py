@@ -39,7 +39,7 @@ _LABELS = (
     ("misplaced", "at another offset"),
     ("expired", "removed by retention"),
     ("foreign", "written by others"),
-    ("unreported", "of executors that were lost"),
+    ("unreported", "of lost drivers or executors"),
 )
 
 STYLE = """
