@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Operator: what is committed": (*operator.IMAGE_ROWS, operator.ISR_SIZE),
     "Operator: controllers and the metadata log": operator.CONTROLLER_ROWS,
     "Operator: the history's archive": operator.ARCHIVE_ROWS,
+    "Operator: backups of the metadata": operator.BACKUP_ROWS,
     "Operator: certificates of listeners": operator.CERTIFICATE_ROWS,
     "Operator: objects and what waits": operator.OBJECT_ROWS,
     "Operator: reconcilers": operator.RECONCILE_ROWS,

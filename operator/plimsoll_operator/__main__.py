@@ -20,6 +20,7 @@ from uuid import UUID
 
 import uvloop
 
+from plimsoll_operator.backup.s3_store import bucket
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
@@ -111,6 +112,8 @@ def main() -> None:
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
         waited_ms=partial(waited_ms, threading.get_native_id()),
+        backup_directory=options.backup_directory,
+        make_bucket=partial(bucket, wall_ms),
         history=partial(_history, options, KubeApi(pools.status)),
     )
     tune()

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.release import RELEASE
@@ -44,7 +45,8 @@ class OperatorOptions:
     `pod_monitors`, `tls_routes`, `certificates`: True if LogClusters may have PodMonitors,
     TLSRoutes, and Certificates of cert-manager. `settings`: defaults for what a LogCluster does not
     state. `topic_id_key`: random bytes of this process (`VolatileState`). `history_days`,
-    `history_bytes`: bounds on the archived history of each cluster. `local_faults`: True if
+    `history_bytes`: bounds on the archived history of each cluster. `backup_directory`: the volume
+    for backups of metadata; None: none is mounted. `local_faults`: True if
     brokers are processes of this machine, whose kubelet pauses them on request. `shared_drills`:
     True if drills may disturb what all LogClusters share: this operator and its API calls.
     """
@@ -74,6 +76,7 @@ class OperatorOptions:
     topic_id_key: bytes = field(default=b"", repr=False)
     history_days: int = 30
     history_bytes: int = 4 * 1024 * 1024
+    backup_directory: Path | None = None
     local_faults: bool = False
     shared_drills: bool = False
     log_level: str = "info"
@@ -116,6 +119,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         topic_id_key=secrets.token_bytes(TOPIC_ID_KEY_BYTES),
         history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
         history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
+        backup_directory=_directory(env, "PLIMSOLL_BACKUP_DIRECTORY"),
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
         log_level_file=env.get("PLIMSOLL_LOG_LEVEL_FILE", ""),
     )
@@ -126,6 +130,11 @@ def _required(env: Mapping[str, str], name: str) -> str:
     if not value:
         raise BadOption(f"{name} is not set.")
     return value
+
+
+def _directory(env: Mapping[str, str], name: str) -> Path | None:
+    value = env.get(name, "")
+    return Path(value) if value else None
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

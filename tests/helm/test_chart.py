@@ -438,6 +438,30 @@ def test_allowed_images_can_be_named() -> None:
     assert done.returncode != 0
 
 
+def test_backups_volume_and_ports_reach_the_operator() -> None:
+    def pod(*settings: str) -> Any:
+        (deployment,) = of_kind("Deployment", *settings)
+        return deployment["spec"]["template"]["spec"]
+
+    def mounted(spec: Any) -> dict[str, str]:
+        (container,) = spec["containers"]
+        return {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+
+    def option(spec: Any) -> Path | None:
+        env = {one["name"]: one["value"] for one in spec["containers"][0]["env"] if "value" in one}
+        return from_environment(env).backup_directory
+
+    assert "backup" not in mounted(pod())
+    assert option(pod()) is None
+    spec = pod("backup.persistentVolumeClaim=metadata", "backup.ports={9000}")
+    claims = {one["name"]: one.get("persistentVolumeClaim") for one in spec["volumes"]}
+    assert claims["backup"] == {"claimName": "metadata"}
+    assert str(option(spec)) == mounted(spec)["backup"]
+    (policy,) = of_kind("NetworkPolicy", "backup.ports={9000}")
+    ports = [one["ports"] for one in policy["spec"]["egress"]]
+    assert [{"port": 9000, "protocol": "TCP"}] in ports
+
+
 @pytest.mark.parametrize(
     ("setting", "granted", "option"),
     [

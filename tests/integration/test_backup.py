@@ -38,7 +38,7 @@ spec:
 
 
 def status_of(cluster: LocalCluster) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]
+    found: dict[str, Any] = cluster.api.ask("GET", LOG_CLUSTER)[1].get("status") or {}
     return found
 
 
@@ -46,7 +46,7 @@ def backed_up(cluster: LocalCluster) -> int | None:
     """The metadata offset, once all of it is in the backup."""
     shown = status_of(cluster)
     stored: int = (shown.get("backup") or {}).get("offset", 0)
-    return stored if stored >= shown["metadataLog"]["offset"] else None
+    return stored if stored and stored >= shown["metadataLog"]["offset"] else None
 
 
 def lose_metadata(root: Path) -> None:
@@ -104,3 +104,47 @@ def test_killed_operator_leaves_a_whole_backup(tmp_path: Path) -> None:
         for number in range(3):
             cluster.wait_isr(f"before-{number}", 3)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "before-0", PARTITIONS))
+
+
+def test_newer_copies_of_brokers_win_over_a_backup(tmp_path: Path) -> None:
+    file = declare(tmp_path / "main.yaml")
+    cluster = LocalCluster(tmp_path / "c", files=[file])
+    with cluster:
+        cluster.create_topic("t", PARTITIONS)
+        offset = wait_for("a backup of everything", lambda: backed_up(cluster))
+        cluster.create_topic("later", PARTITIONS)
+        wait_for("a backup of everything", lambda: backed_up(cluster))
+    shutil.rmtree(tmp_path / "c" / "metadata")
+    declare(file, **{RESTORE_FROM_BACKUP: str(offset)})
+    choice = choice_of(cluster)
+    assert choice.startswith(f"{offset}-")
+    declare(file, **{RESTORE_FROM_BACKUP: str(offset), RESTORE_METADATA: choice})
+    with pytest.raises(DidNotStart):
+        cluster.start()
+    assert "wins over a backup" in cluster.said()
+    declare(file)
+    with cluster:
+        cluster.wait_isr("later", 3)
+
+
+def test_lost_volumes_leave_topics_without_records(tmp_path: Path) -> None:
+    file = declare(tmp_path / "main.yaml")
+    cluster = LocalCluster(tmp_path / "c", files=[file])
+    with cluster:
+        cluster.create_topic("t", PARTITIONS)
+        produce(cluster.bootstrap, "t", [b"%06d" % number for number in range(100)])
+        before = cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]["clusterId"]
+        wait_for("a backup of everything", lambda: backed_up(cluster))
+    shutil.rmtree(tmp_path / "c" / "metadata")
+    for broker_id in range(3):
+        shutil.rmtree(tmp_path / "c" / f"broker-{broker_id}")
+    declare(file, **{RESTORE_FROM_BACKUP: "newest"})
+    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice_of(cluster)})
+    # No replica is complete: the leaders are any brokers that come back.
+    file.write_text(f"{file.read_text()}  uncleanRecovery: Proactive\n")
+    with cluster:
+        assert cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]["clusterId"] == before
+        cluster.wait_isr("t", 3)
+        assert not consume_all(cluster.bootstrap, "t", PARTITIONS)
+        acked = produce(cluster.bootstrap, "t", [b"%06d" % number for number in range(100)])
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))

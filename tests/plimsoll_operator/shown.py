@@ -31,6 +31,7 @@ class Shows:
         self.bugs: dict[str, int] = {}
         self.errors: list[Exception] = []
         self.kept: list[Any] = []
+        self.backed_up: list[Any] = []
         self.ends: list[Any] = []
         self.unclean: list[Any] = []
 
@@ -58,6 +59,9 @@ class Shows:
 
     def histories(self) -> list[Any]:
         return self.kept
+
+    def backups(self) -> list[Any]:
+        return self.backed_up
 
     def unclean_recoveries(self) -> list[Any]:
         return self.unclean

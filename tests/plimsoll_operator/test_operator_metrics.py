@@ -33,6 +33,7 @@ from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
 from plimsoll_operator.status import gauges
 from plimsoll_operator.status.cluster_counts import CountedImage, count
 from plimsoll_operator.status.metric_rows import ROWS
+from plimsoll_operator.status.operator_metrics import ShownBackup
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_watch import LoopHolds
 
@@ -89,6 +90,19 @@ def test_isr_sizes_of_large_cluster_are_hidden():
     assert metrics.isr_sizes().count(b"orders") == 3
     shows.led = []
     assert b"orders" not in metrics.isr_sizes()
+
+
+def test_backup_shows_its_age_and_its_proof():
+    shows = Shows(main={0})
+    figures = ShownBackup(
+        behind_ms=2_000, stored_ms=7_000, bytes=99, proven_ms=5_000, overdue_ms=3_000
+    )
+    shows.backed_up = [(("kafka", "main"), figures)]
+    metrics = metrics_of(shows)
+    values = {"behind_": 2, "stored_time_": 7, "proven_time_": 5, "drill_overdue_": 3}
+    for name, seconds in values.items():
+        assert sample(metrics, f"plimsoll_backup_{name}seconds", **WHERE) == seconds
+    assert sample(metrics, "plimsoll_backup_bytes", **WHERE) == 99
 
 
 def test_certificates_and_the_history_show_how_they_do():

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from plimsoll_operator.api.backup import Backup
 from plimsoll_operator.api.conditions import milliseconds
+from plimsoll_operator.api.due_times import DueTimes
 from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.backup.backup_objects import NEWEST, Point
@@ -55,6 +56,10 @@ class BackupPlace:
     @property
     def keep_ms(self) -> int:
         return (self.wanted or Backup()).keep_ms
+
+    @property
+    def drills(self) -> DueTimes:
+        return (self.wanted or Backup()).drills
 
     async def store(self) -> BackupStore | str | None:
         """Return the place, a sentence that says why it cannot be used, or None if the spec asks

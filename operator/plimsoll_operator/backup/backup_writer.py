@@ -86,6 +86,10 @@ class BackupState:
     def behind_ms(self, now_ms: int) -> int:
         return 0 if self.behind_since_ms is None else max(0, now_ms - self.behind_since_ms)
 
+    @property
+    def proven_ms(self) -> int:
+        return 0 if self.proof is None else self.proof.at_ms
+
     def overdue_ms(self, now_ms: int) -> int:
         """Return for how long a drill is due that has not succeeded yet."""
         return 0 if self.drill_due_ms is None else max(0, now_ms - self.drill_due_ms)

@@ -293,6 +293,8 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
     found = tuple(_uncertain(case, copy, ends))
     if not found:
         return _restore_copy(case, copy, ends)
+    if copy.broker_id is None and (against := _against(case, copy.standing)):
+        return _without_copies(copy, found, against)
     kept = _KeptLog.of(case, copy)
     if kept is not None and case.confirmed == kept.choice(case):
         return kept.restore(case)
@@ -329,6 +331,20 @@ def _restore_copy(
         dismissed=_dismissed(case, against, image),
         from_backup=copy.broker_id is None,
     )
+
+
+def _without_copies(
+    copy: ProvenCopy, found: tuple[tuple[Unsure, str], ...], against: tuple[BrokerId, ...]
+) -> NotRestored:
+    """Return why a backup is not restored while these brokers hold copies of another history, or of
+    a longer one: a broker sets no log aside for a backup, since all would do so."""
+    doubts = tuple(sentence for _, sentence in found)
+    text = (
+        f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored: "
+        f"{'; '.join(doubts)}. A broker's copy wins over a backup: to go back further, stop "
+        f"{brokers_text(against)} and delete the directory __cluster_metadata from their volumes."
+    )
+    return NotRestored(reasons=tuple(reason for reason, _ in found), sentence=text, doubts=doubts)
 
 
 def _holder(copy: ProvenCopy) -> str:

@@ -12,6 +12,7 @@ from plimsoll_operator.backup.backup_place import BackupPlace, point_of
 from plimsoll_operator.backup.backup_reading import NoPoint, read_point
 from plimsoll_operator.backup.backup_stores import StoreUnavailable
 from plimsoll_operator.backup.backup_writer import BackupState, BackupWriter
+from plimsoll_operator.backup.restore_drills import RestoreDrills
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.metadata_restoration import BackupOffer
 from plimsoll_operator.leadership.process_parts import Parts
@@ -36,6 +37,7 @@ class ClusterBackup:
             cluster, cluster_id, parts.kube, parts.backup_directory, parts.make_bucket
         )
         self._writer: BackupWriter | None = None
+        self._drills: RestoreDrills | None = None
 
     @property
     def state(self) -> BackupState | None:
@@ -46,6 +48,19 @@ class ClusterBackup:
         self._writer = BackupWriter(
             self._cluster_id, controller, self._place, self._now_ms, self._changed
         )
+        self._drills = RestoreDrills(
+            self._cluster_id,
+            controller,
+            self._place,
+            lambda: self.state,
+            self._now_ms,
+            self._changed,
+        )
+
+    async def drill(self) -> None:
+        """Begin each restore drill that is due, until cancelled."""
+        assert self._drills is not None, "the controller is known"
+        await self._drills.run()
 
     async def write(self) -> None:
         """Write the backup until cancelled."""

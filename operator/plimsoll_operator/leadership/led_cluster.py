@@ -231,6 +231,7 @@ class LedCluster:
         return (
             ("the writing of Events", self._events.run),
             ("the backup of the metadata", self._backup.write),
+            ("the drills of the backup's restore", self._backup.drill),
             ("the start of brokers that hold the metadata", self._bring_up),
             ("the first read of the internal CA", self._show_inside_at_once),
             ("the check of unhealthy partitions", self._look_at_restless),

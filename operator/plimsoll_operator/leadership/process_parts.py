@@ -29,7 +29,7 @@ from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile_times import ReconcileTimes
 from plimsoll_operator.status.gauges import members_of
-from plimsoll_operator.status.operator_metrics import Controllers, Metrics
+from plimsoll_operator.status.operator_metrics import Controllers, Metrics, ShownBackup
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 
 
@@ -136,6 +136,21 @@ class Parts:
     def histories(self) -> list[tuple[Key, HistoryKeeper]]:
         led = sorted(self.leaders.items())
         return [(key, leader.history) for key, leader in led if leader.history is not None]
+
+    def backups(self) -> list[tuple[Key, ShownBackup]]:
+        """Return the figures of the backup of each cluster led here that has one."""
+        found, now_ms = [], self.now_ms()
+        for key, leader in sorted(self.leaders.items()):
+            if (backup := leader.backup) is not None:
+                figures = ShownBackup(
+                    behind_ms=backup.behind_ms(now_ms),
+                    stored_ms=backup.stored_ms,
+                    bytes=backup.bytes,
+                    proven_ms=backup.proven_ms,
+                    overdue_ms=backup.overdue_ms(now_ms),
+                )
+                found.append((key, figures))
+        return found
 
     def unclean_recoveries(self) -> list[tuple[Key, UncleanElections]]:
         """Return the unclean elections of the last day, for each cluster with an active controller

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -26,6 +27,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.stateful_sets import found
+from plimsoll_operator.backup.s3_store import bucket
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
@@ -280,6 +282,7 @@ class LocalCluster:
             alone=True,
             history=self._history,
             backup_directory=self._layout.backup,
+            make_bucket=partial(bucket, wall_ms),
             history_directory=str(self._layout.history),
         )
 

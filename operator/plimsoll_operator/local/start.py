@@ -161,9 +161,12 @@ class Start:
         be led."""
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
-                return await self._led()
+                leader = await self._led()
         except TimeoutError:
             raise self._too_late() from None
+        # No broker runs yet. A log that was just restored shows former processes as active.
+        self._image = leader.controller.image
+        return leader
 
     async def run(self) -> tuple[BrokerId, ...]:
         """Wait until all brokers are active, apply the other objects of the files, and wait until

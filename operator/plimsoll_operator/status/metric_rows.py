@@ -136,6 +136,23 @@ ARCHIVE_ROWS = (
               " written for too long", CLUSTER, EACH_LED),
 )  # fmt: skip
 
+BACKUP_ROWS = (
+    MetricRow("plimsoll_backup_behind_seconds", "gauge",
+              "Age of the oldest committed metadata that is not in the backup; 0: none", CLUSTER,
+              "1 per led cluster with a backup"),
+    MetricRow("plimsoll_backup_stored_time_seconds", "gauge",
+              "Time at which metadata was backed up last", CLUSTER,
+              "1 per led cluster with a backup"),
+    MetricRow("plimsoll_backup_bytes", "gauge", "Bytes of the backup", CLUSTER,
+              "1 per led cluster with a backup"),
+    MetricRow("plimsoll_backup_proven_time_seconds", "gauge",
+              "Time of the last successful restore drill; 0: none", CLUSTER,
+              "1 per led cluster with a backup"),
+    MetricRow("plimsoll_backup_drill_overdue_seconds", "gauge",
+              "For how long a restore drill is due that has not succeeded; 0: none is", CLUSTER,
+              "1 per led cluster with a backup"),
+)  # fmt: skip
+
 CERTIFICATE_ROWS = (
     MetricRow("plimsoll_certificate_expiry_time_seconds", "gauge",
               "Unix time at which a listener's first certificate expires; kind own (cluster's CA)"
@@ -205,7 +222,7 @@ PROCESS = (
 
 ROWS = (
     *IMAGE_ROWS, ISR_SIZE, *COUNTER_ROWS, *UNCLEAN_ROWS, *CONTROLLER_ROWS, *ARCHIVE_ROWS,
-    *CERTIFICATE_ROWS, *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
+    *BACKUP_ROWS, *CERTIFICATE_ROWS, *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
     *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

@@ -7,7 +7,7 @@ of a cluster once, and only after a new commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -52,6 +52,18 @@ class ShownHistory(Protocol):
     def dropped_rows(self) -> int: ...
 
 
+class ShownBackup(NamedTuple):
+    """Figures of a backup at a scrape. `behind_ms`: age of the oldest metadata that is not stored;
+    `stored_ms`, `proven_ms`: wall-clock times, 0 for none; `overdue_ms`: for how long a drill is
+    due."""
+
+    behind_ms: int
+    stored_ms: int
+    bytes: int
+    proven_ms: int
+    overdue_ms: int
+
+
 class Shown(Protocol):
     """Source of the metrics: the known clusters and the controllers of this process."""
 
@@ -73,6 +85,9 @@ class Shown(Protocol):
         """Count and log a bug in computing one part of the metrics."""
 
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
+
+    def backups(self) -> Iterable[tuple[Key, ShownBackup]]:
+        """Return the figures of the backup of each cluster led here that has one."""
 
     def unclean_recoveries(self) -> Iterable[tuple[Key, UncleanElections]]:
         """Return the unclean elections of the last day of each cluster with an active controller in
@@ -166,6 +181,7 @@ class _Led(Collector):
             lambda: _blocked(shown.blocked()),
             lambda: _reconciling(shown.reconciling()),
             lambda: _histories(shown.histories()),
+            lambda: _backups(shown.backups()),
             lambda: _unclean(shown.unclean_recoveries()),
             lambda: [_certificates(shown.certificates())],
             lambda: _controllers(led),
@@ -252,6 +268,21 @@ def _histories(found: Iterable[tuple[Key, ShownHistory]]) -> Iterator[Metric]:
         behind.add_metric(key, history.behind_ms / 1000)
         dropped.add_metric(key, history.dropped_rows)
     yield from (behind, dropped)
+
+
+def _backups(found: Iterable[tuple[Key, ShownBackup]]) -> Iterator[Metric]:
+    behind = TABLE.gauges("plimsoll_backup_behind_seconds")
+    stored = TABLE.gauges("plimsoll_backup_stored_time_seconds")
+    size = TABLE.gauges("plimsoll_backup_bytes")
+    proven = TABLE.gauges("plimsoll_backup_proven_time_seconds")
+    overdue = TABLE.gauges("plimsoll_backup_drill_overdue_seconds")
+    for key, backup in found:
+        behind.add_metric(key, backup.behind_ms / 1000)
+        stored.add_metric(key, backup.stored_ms / 1000)
+        size.add_metric(key, backup.bytes)
+        proven.add_metric(key, backup.proven_ms / 1000)
+        overdue.add_metric(key, backup.overdue_ms / 1000)
+    yield from (behind, stored, size, proven, overdue)
 
 
 def _unclean(found: Iterable[tuple[Key, UncleanElections]]) -> Iterator[Metric]:
