@@ -18,7 +18,7 @@ from tests.integration.local_cluster import (
     wait_for,
 )
 
-from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP, RESTORE_METADATA
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP
 
 PARTITIONS = 3
 LOG_CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
@@ -59,7 +59,9 @@ def choice_of(cluster: LocalCluster) -> str:
     """What a start without a person says that it would restore."""
     with pytest.raises(DidNotStart):
         cluster.start()
-    found = re.findall(rf"annotation {RESTORE_METADATA}: (\d+-[0-9a-f]+) ", cluster.said())
+    found = re.findall(
+        r"restore the backup .* --restore-metadata (\d+-[0-9a-f]+)\.", cluster.said()
+    )
     assert found, cluster.said()
     return str(found[-1])
 
@@ -75,8 +77,7 @@ def test_lost_metadata_is_restored_from_the_backup(tmp_path: Path) -> None:
         assert conditions["BackedUp"]["status"] == "True"
     lose_metadata(tmp_path / "c")
     declare(file, **{RESTORE_FROM_BACKUP: "newest"})
-    choice = choice_of(cluster)
-    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice})
+    cluster.arguments = ("--restore-metadata", choice_of(cluster))
     with cluster:
         cluster.wait_isr("t", 3)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
@@ -98,8 +99,7 @@ def test_killed_operator_leaves_a_whole_backup(tmp_path: Path) -> None:
     cluster.kill_everything()
     lose_metadata(tmp_path / "c")
     declare(file, **{RESTORE_FROM_BACKUP: "newest"})
-    choice = choice_of(cluster)
-    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice})
+    cluster.arguments = ("--restore-metadata", choice_of(cluster))
     with cluster:
         for number in range(3):
             cluster.wait_isr(f"before-{number}", 3)
@@ -118,11 +118,12 @@ def test_newer_copies_of_brokers_win_over_a_backup(tmp_path: Path) -> None:
     declare(file, **{RESTORE_FROM_BACKUP: str(offset)})
     choice = choice_of(cluster)
     assert choice.startswith(f"{offset}-")
-    declare(file, **{RESTORE_FROM_BACKUP: str(offset), RESTORE_METADATA: choice})
+    cluster.arguments = ("--restore-metadata", choice)
     with pytest.raises(DidNotStart):
         cluster.start()
     assert "wins over a backup" in cluster.said()
     declare(file)
+    cluster.arguments = ()
     with cluster:
         cluster.wait_isr("later", 3)
 
@@ -139,7 +140,7 @@ def test_lost_volumes_leave_topics_without_records(tmp_path: Path) -> None:
     for broker_id in range(3):
         shutil.rmtree(tmp_path / "c" / f"broker-{broker_id}")
     declare(file, **{RESTORE_FROM_BACKUP: "newest"})
-    declare(file, **{RESTORE_FROM_BACKUP: "newest", RESTORE_METADATA: choice_of(cluster)})
+    cluster.arguments = ("--restore-metadata", choice_of(cluster))
     # No replica is complete: the leaders are any brokers that come back.
     file.write_text(f"{file.read_text()}  uncleanRecovery: Proactive\n")
     with cluster:

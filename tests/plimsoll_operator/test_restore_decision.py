@@ -369,3 +369,48 @@ def test_followed_log_may_be_given_up_for_copy() -> None:
     assert isinstance(chosen, Restore)
     assert chosen.image == long.image
     assert [one.broker_id for one in chosen.dismissed] == [1, 2]
+
+
+def of_backup(chain: Chain) -> ProvenCopy:
+    found = prove_copy(chain.sent(), CLUSTER, None, chain.position)
+    assert isinstance(found, ProvenCopy), found
+    return found
+
+
+def backup_case(confirmed: str = "", **offered: Chain) -> RestoreCase:
+    return RestoreCase(
+        offered=offers(**offered), log=StoredLog(), copy=of_backup(OLD), confirmed=confirmed
+    )
+
+
+def test_backup_is_restored_only_by_a_person() -> None:
+    found = decide_restore(backup_case())
+    assert isinstance(found, NotRestored)
+    assert set(found.reasons) >= {Unsure.BACKUP, Unsure.AWAY}
+    assert found.choices[0].from_backup
+    restored = decide_restore(backup_case(found.choice))
+    assert isinstance(restored, Restore)
+    assert restored.from_backup
+    assert restored.confirmed
+    assert restored.image == OLD.image
+
+
+def test_backup_is_refused_while_brokers_hold_more() -> None:
+    choice = of_backup(OLD).choice
+    found = decide_restore(backup_case(choice, b1=NEW, b2=OLD, b3=OLD))
+    assert isinstance(found, NotRestored)
+    assert found.choices == ()
+    assert "stop broker 1 and delete" in found.sentence
+    within = decide_restore(backup_case(choice, b1=OLD, b2=OLD, b3=OLD))
+    assert isinstance(within, Restore)
+
+
+def test_point_of_backup_leaves_out_later_batches() -> None:
+    case = replace(
+        backup_case(of_backup(OLD).choice), log=StoredLog(batches=tuple(NEW.batches), damage="x")
+    )
+    further, exact = decide_restore(case), decide_restore(replace(case, exact=True))
+    assert isinstance(further, Restore)
+    assert isinstance(exact, Restore)
+    assert further.image == NEW.image
+    assert exact.image == OLD.image

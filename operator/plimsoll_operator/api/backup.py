@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.due_times import ZONE_DEFAULT, CronExpression, DueTimes, TimeZoneName
 from plimsoll_operator.api.durations import Duration, seconds
 from plimsoll_operator.api.evidence import S3
@@ -70,3 +71,15 @@ class BackupStatus(Api, frozen=True, kw_only=True):
     proven: Time | None = None
     proven_offset: Count | None = None
     digest: Annotated[Short | None, described("The digest of what the drill proved.")] = None
+
+
+def is_point(text: str) -> bool:
+    """Return True if a text states a point of a backup: `newest`, a metadata offset, or a time in
+    RFC 3339 with its zone."""
+    if text == "newest" or (text.isdecimal() and text.isascii() and len(text) < 20):
+        return True
+    try:
+        milliseconds(text)
+    except (ValueError, OverflowError):
+        return False
+    return text.endswith("Z") or "+" in text[10:] or "-" in text[10:]

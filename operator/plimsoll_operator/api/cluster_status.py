@@ -134,6 +134,7 @@ class MetadataChoice(Api, frozen=True, kw_only=True):
     keeps_log: Annotated[
         bool, described("True for the log as it is stored, False for a history of brokers' copies.")
     ]
+    from_backup: Annotated[bool | None, described("True for a history of the backup.")] = None
     end_offset: Count
     held_by: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] = ()
     gives_up: Annotated[tuple[Sentence, ...], Meta(max_length=GIVEN_UP_MAX)] = ()

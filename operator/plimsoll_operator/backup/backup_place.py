@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_operator.api.backup import Backup
+from plimsoll_operator.api.backup import Backup, is_point
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.due_times import DueTimes
 from plimsoll_operator.api.evidence import S3
@@ -95,12 +95,11 @@ class BackupPlace:
 def point_of(text: str) -> Point | None:
     """Return the point that the annotation `plimsoll.dev/restore-from-backup` asks for, or None if
     its value is none."""
+    if not is_point(text):
+        return None
     if text == "newest":
         return NEWEST
-    if text.isdecimal() and len(text) < 20:
+    if text.isdecimal():
         return Point(offset=int(text))
-    try:
-        # The time is stated to the second: what was stored within it belongs to the point.
-        return Point(at_ms=milliseconds(text) + 999)
-    except (ValueError, OverflowError):
-        return None
+    # The time is stated to the second: what was stored within it belongs to the point.
+    return Point(at_ms=milliseconds(text) + 999)

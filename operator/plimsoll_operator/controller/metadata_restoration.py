@@ -270,7 +270,10 @@ class Restoration:
         if not offer.asked and offer.copy.image.next_offset <= furthest:
             return decision
         case = replace(self._case(log), copy=offer.copy, exact=offer.asked)
-        return decide_restore(case)
+        found = decide_restore(case)
+        if isinstance(found, NotRestored) and isinstance(decision, NotRestored):
+            found = replace(found, choices=(*found.choices, *decision.choices))
+        return found
 
     def _case(self, log: StoredLog) -> RestoreCase:
         return RestoreCase(

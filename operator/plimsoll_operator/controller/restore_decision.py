@@ -241,13 +241,14 @@ class Restore:
 class Choice:
     """A history that a person may confirm. `value`: its name; `keeps_log`: True for the log as it
     is stored; `end_offset`, `from_brokers`: its end, and the brokers that hold it; `gives_up`: what
-    is lost with it, as far as that is known."""
+    is lost with it, as far as that is known; `from_backup`: True for the backup."""
 
     value: str
     keeps_log: bool
     end_offset: MetadataOffset
     from_brokers: tuple[BrokerId, ...]
     gives_up: tuple[str, ...] = ()
+    from_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,12 +363,16 @@ def _offer_of_copy(
     images = [case.others[b].image for b in against]
     if kept is not None:
         images.append(kept.log.image)
+    lost = (*only_holders(copy.image, against), *_gives_up(images, copy.image))
+    if in_backup := copy.broker_id is None:
+        lost = (f"Decisions from offset {copy.image.next_offset} on", *lost)
     return Choice(
         value=copy.choice,
         keeps_log=False,
         end_offset=copy.image.next_offset,
         from_brokers=ends,
-        gives_up=(*only_holders(copy.image, against), *_gives_up(images, copy.image)),
+        gives_up=lost,
+        from_backup=in_backup,
     )
 
 

@@ -299,9 +299,13 @@ def restore_metadata(
     confirm: Annotated[
         str | None, typer.Option(help="The history to restore, by the name that is shown.")
     ] = None,
+    from_backup: Annotated[
+        str | None,
+        typer.Option(help="Ask for a point of the backup: newest, a time, or a metadata offset."),
+    ] = None,
 ) -> Act:
     """Show which history of lost metadata can be restored and what is given up; confirm one."""
-    return partial(verbs_recovery.restore_metadata, confirm=confirm)
+    return partial(verbs_recovery.restore_metadata, confirm=confirm, from_backup=from_backup)
 
 
 @verb("report")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
-from plimsoll_operator.api.labels import RESTORE_METADATA
+from plimsoll_operator.api.backup import is_point
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP, RESTORE_METADATA
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
@@ -22,11 +23,16 @@ SHOWN = (TYPE, "Stalled", "Ready")
 """The conditions that tell of a restore, the one that is shown first."""
 
 
-async def restore_metadata(session: PluginSession, confirm: str | None) -> Findings:
+async def restore_metadata(
+    session: PluginSession, confirm: str | None, from_backup: str | None = None
+) -> Findings:
     """Show what the operator restores by itself, or what it needs a person for and which histories
-    that person may confirm; with `confirm`, confirm one of these. Raises `Problem` if the status
-    offers no such history, or if the LogCluster cannot be written."""
+    that person may confirm; with `confirm`, confirm one of these; with `from_backup`, ask for a
+    point of the backup instead. Raises `Problem` if the status offers no such history, the point is
+    none, or the LogCluster cannot be written."""
     await session.refresh()
+    if from_backup is not None:
+        return await _ask_for(session, from_backup)
     offered = session.status.get("metadataRestore") or {}
     choices = list(offered.get("choices") or ())
     if confirm is not None:
@@ -45,12 +51,15 @@ async def restore_metadata(session: PluginSession, confirm: str | None) -> Findi
 
 
 def _choice(session: PluginSession, one: Object) -> list[RenderableType]:
-    what = "Keep the log as it is" if one["keepsLog"] else "Restore the brokers' copies"
+    in_backup = bool(one.get("fromBackup"))
+    source = "the backup" if in_backup else "the brokers' copies"
+    what = "Keep the log as it is" if one["keepsLog"] else f"Restore {source}"
     holders = one.get("heldBy") or ()
+    held = "the backup alone" if in_backup else "no broker that answered"
     lost = one.get("givesUp") or ("nothing that is known",)
     rows = [
         ["ends at offset", one["endOffset"]],
-        ["held by", brokers_text(holders) if holders else "no broker that answered"],
+        ["held by", brokers_text(holders) if holders else held],
         *(["gives up" if number == 0 else "", part] for number, part in enumerate(lost)),
     ]
     command = (
@@ -81,14 +90,32 @@ async def _confirm(session: PluginSession, choices: list[Object], confirm: str) 
             f"The operator does not offer the history {confirm} (it offers: {offered}). Another "
             "broker may have answered meanwhile; run the command without --confirm."
         )
-    namespace, name = session.cluster.key
-    patch = {"metadata": {"annotations": {RESTORE_METADATA: confirm}}}
-    try:
-        await session.kube.merge(LOG_CLUSTERS, namespace, name, patch)
-    except ApiError as error:
-        raise Problem(f"Cannot confirm the history: {told(error)}") from error
+    await _annotate(session, RESTORE_METADATA, confirm)
     text = (
         f"Confirmed {confirm}. The operator restores it within seconds, and the LogCluster shows "
         "the condition MetadataRestored."
     )
     return Findings(data={"confirmed": confirm, "choice": chosen}, parts=[line(text)])
+
+
+async def _ask_for(session: PluginSession, point: str) -> Findings:
+    if not is_point(point):
+        raise Problem(
+            f"{point} is no point of a backup: state newest, a time such as 2026-11-30T09:00:00Z, "
+            "or a metadata offset."
+        )
+    await _annotate(session, RESTORE_FROM_BACKUP, point)
+    text = (
+        f"Asked for the backup up to {point}. If the metadata log is lost, the operator looks for "
+        "it; run the command again without options to see what it has found."
+    )
+    return Findings(data={"fromBackup": point}, parts=[line(text)])
+
+
+async def _annotate(session: PluginSession, annotation: str, value: str) -> None:
+    namespace, name = session.cluster.key
+    patch = {"metadata": {"annotations": {annotation: value}}}
+    try:
+        await session.kube.merge(LOG_CLUSTERS, namespace, name, patch)
+    except ApiError as error:
+        raise Problem(f"Cannot write the LogCluster: {told(error)}") from error

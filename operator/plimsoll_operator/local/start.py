@@ -374,9 +374,15 @@ def _ways_out(offered: Object) -> str:
     """Return a sentence for each history that the user may confirm, with what it gives up.
     `offered`: `metadataRestore` of the LogCluster's status."""
     return "".join(
-        f" To {'keep the log' if one['keepsLog'] else 'restore the copies'} up to offset "
+        f" To {_history(one)} up to offset "
         f"{one['endOffset']}, and give up "
         f"{'; '.join(one.get('givesUp') or ['nothing that is known'])}: "
         f"start again with --restore-metadata {one['value']}."
         for one in offered.get("choices") or ()
     )
+
+
+def _history(one: Object) -> str:
+    if one["keepsLog"]:
+        return "keep the log"
+    return "restore the backup" if one.get("fromBackup") else "restore the copies"

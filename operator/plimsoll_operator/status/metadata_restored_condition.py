@@ -89,6 +89,7 @@ def _choice(one: Choice) -> MetadataChoice:
     return MetadataChoice(
         value=one.value,
         keeps_log=one.keeps_log,
+        from_backup=one.from_backup or None,
         end_offset=int(one.end_offset),
         held_by=tuple(one.from_brokers),
         gives_up=tuple(part[:SENTENCE_MAX] for part in one.gives_up[:GIVEN_UP_MAX]),

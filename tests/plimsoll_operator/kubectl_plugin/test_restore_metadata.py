@@ -10,7 +10,7 @@ import pytest
 from tests.plimsoll_operator.kubectl_plugin.test_verbs import READY, said, scene
 from tests.plimsoll_operator.test_restore_decision import divided
 
-from plimsoll_operator.api.labels import RESTORE_METADATA
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP, RESTORE_METADATA
 from plimsoll_operator.controller.restore_decision import NotRestored, decide_restore
 from plimsoll_operator.kubectl_plugin.shown import Problem
 from plimsoll_operator.kubectl_plugin.verbs_recovery import restore_metadata
@@ -65,3 +65,31 @@ async def test_healthy_cluster_has_nothing_to_confirm() -> None:
     found = await restore_metadata(a_session(), None)
     assert found.code == 0
     assert "There is nothing to confirm." in said(found)
+
+
+async def test_point_of_backup_is_asked_for_by_annotation() -> None:
+    session = a_session()
+    merged: list[Any] = []
+
+    async def merge(kind: Any, namespace: str, name: str, patch: Any) -> Any:
+        merged.append(patch["metadata"]["annotations"])
+        return {}
+
+    session.kube.merge = merge
+    for point in ("newest", "120", "2026-11-30T09:00:00Z", "2026-11-30T09:00:00+01:00"):
+        assert point in said(await restore_metadata(session, None, point))
+        assert merged.pop() == {RESTORE_FROM_BACKUP: point}
+    for point in ("yesterday", "-1", "2026-11-30T09:00:00", "1" * 20, ""):
+        with pytest.raises(Problem, match="no point of a backup"):
+            await restore_metadata(session, None, point)
+    assert merged == []
+
+
+async def test_history_of_backup_is_shown_as_such() -> None:
+    choice = {
+        "value": "12-abc", "keepsLog": False, "fromBackup": True, "endOffset": 12, "heldBy": [],
+        "givesUp": ["Decisions from offset 12 on"],
+    }  # fmt: skip
+    text = said(await restore_metadata(a_session({"choices": [choice]}), None))
+    assert "Restore the backup" in text
+    assert "the backup alone" in text
