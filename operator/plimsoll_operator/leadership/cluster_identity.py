@@ -90,8 +90,9 @@ async def objection(
                 f"spec.clusterId matches the id of {holder}, but namespace {namespace} has no "
                 f"metadata log of that cluster under the name {name}. Remove spec.clusterId, or "
                 "set it to the id of a cluster that has its log here. If only its volumes are "
-                "left, an administrator must first delete the Secrets of its CAs (label "
-                f"{labels.AUTHORITY_OF}) in the operator's namespace."
+                "left, an administrator must first delete its CAs: kubectl delete secret "
+                f"--ignore-not-found -n {claimants.authorities_in or namespace} "
+                f"{' '.join(_authorities(wanted))}"
             )
     remains = await read_remains(kube, namespace, name)
     why = against(remains.volumes, wanted)
@@ -127,8 +128,7 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, wanted: UUID, namesp
     LogCluster owns them, or if `namespace` is empty or the LogCluster's own."""
     if namespace in ("", cluster.key[0]):
         return ""  # a user with write access there has them anyway
-    names = (labels.listener_authority, labels.inside_authority, labels.client_authority)
-    for name in (named(wanted) for named in names):
+    for name in _authorities(wanted):
         try:
             secret = await kube.get(SECRETS, namespace, name)
         except NotFound:
@@ -137,6 +137,12 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, wanted: UUID, namesp
         if holder != "/".join(cluster.key):
             return f"LogCluster {holder}" if holder else f"the cluster that owns Secret {name}"
     return ""
+
+
+def _authorities(wanted: UUID) -> tuple[str, ...]:
+    """Return the names of the Secrets with the CAs of a cluster, in the operator's namespace."""
+    names = (labels.listener_authority, labels.inside_authority, labels.client_authority)
+    return tuple(named(wanted) for named in names)
 
 
 async def _has_log(kube: KubeApi, namespace: str, selector: str) -> bool:
