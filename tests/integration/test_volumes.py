@@ -17,6 +17,7 @@ from tests.integration.local_cluster import (
     runs,
     wait_for,
 )
+from tests.integration.test_kubectl_plimsoll import Plugin
 
 PARTITIONS = 3
 
@@ -75,6 +76,26 @@ def test_lost_metadata_log_is_restored_from_brokers(tmp_path: Path) -> None:
         cluster.wait_isr("t", 3)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
     assert "MetadataRestored" in cluster.said()
+
+
+def test_metadata_log_put_back_is_restored_from_brokers(tmp_path: Path) -> None:
+    """As after etcd was restored to yesterday: the brokers' copies are newer."""
+    cluster = LocalCluster(tmp_path / "c")
+    metadata, earlier = tmp_path / "c" / "metadata", tmp_path / "earlier"
+    with cluster:
+        cluster.create_topic("t", PARTITIONS)
+    shutil.copytree(metadata, earlier)
+    with cluster:
+        cluster.create_topic("newer", PARTITIONS)
+        acked = produce(cluster.bootstrap, "newer", values(2_000))
+    shutil.rmtree(metadata)
+    earlier.rename(metadata)
+    with cluster:
+        cluster.wait_isr("newer", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "newer", PARTITIONS))
+        shown = Plugin(cluster).data("status")["status"]["conditions"]
+        (restored,) = (one for one in shown if one["type"] == "MetadataRestored")
+        assert restored["reason"] == "Certain"
 
 
 def test_stop_without_controller_is_clean(tmp_path: Path) -> None:
