@@ -113,7 +113,10 @@ def _table(ended: Sequence[EndedWindow]) -> str:
 
 def _marks(found: Windows, start: datetime) -> list[Mark]:
     marks = [
-        Mark(at_s=one.at_ms / 1000 - start.timestamp(), title=f"{one.fault}: {one.message}")
+        Mark(
+            at_s=one.at_ms / 1000 - start.timestamp(),
+            title=f"injected fault {one.fault}: {one.message}",
+        )
         for one in found.faults
         if one.result == "Injected"
     ]

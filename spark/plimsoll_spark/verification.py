@@ -117,7 +117,11 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
         if refusal.reason is requested.Refused.EVIDENCE_UNUSABLE and run.was_begun():
             log.error("the driver ends, and another one tries again: %s", refusal.message)
             return RESUMABLE
-        log.error("the run ends as refused (%s): %s", refusal.reason.value, refusal.message)
+        log.error(
+            "the run is refused and ends without a verdict (%s): %s",
+            refusal.reason.value,
+            refusal.message,
+        )
         run.publish_outcome("Inconclusive", refusal.reason.value, refusal.message, "Failed")
         return REFUSED
     except NumbersUsed as ended:
@@ -132,7 +136,11 @@ def _run(run: Run | Audit) -> int:
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:
-        log.error("the run ends as refused (%s): %s", refusal.reason.value, refusal.message)
+        log.error(
+            "the run is refused and ends without a verdict (%s): %s",
+            refusal.reason.value,
+            refusal.message,
+        )
         run.publish_broken(refusal.reason.value, refusal.message)
         return REFUSED
     except Exception as error:

@@ -65,7 +65,7 @@ def test_injected_faults_and_new_drivers_are_marked() -> None:
     faults = (fault(1.5), fault(2.5, "Refused"), fault(-5))
     text = page(Windows(ended=rows, drivers=(stamp(-1), stamp(3)), earlier=2, faults=faults))
     plots = len(text.split("<svg")) - 1
-    assert text.count("<title>KillBroker: &lt;b&gt;</title>") == plots == 3
+    assert text.count("<title>injected fault KillBroker: &lt;b&gt;</title>") == plots == 3
     assert text.count("<title>driver 4 went on</title>") == plots
 
 

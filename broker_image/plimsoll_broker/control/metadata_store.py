@@ -92,7 +92,9 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
     try:
         records = read_records(batch.records_json)
     except MetadataTooNew as error:
-        raise MetadataTooNew(f"at metadata offset {batch.base_offset} {error}") from error
+        raise MetadataTooNew(
+            f"metadata at offset {batch.base_offset} cannot be read: {error}"
+        ) from error
     return StoredMetadata(
         image=apply_all(replica.image, records),
         nonce=batch.nonce,

@@ -175,36 +175,38 @@ def decode(data: bytes, name: ObjectName, cluster_id: UUID) -> Content:
     try:
         header = _header.decode(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ObjectUnreadable(f"its first line cannot be read: {error}") from None
+        raise ObjectUnreadable(f"the first line of the object cannot be read: {error}") from None
     if header.version != 1:
-        raise ObjectUnreadable(f"it is of version {header.version}, of a newer release")
+        raise ObjectUnreadable(f"only a newer release reads objects of version {header.version}")
     if header.cluster_id != cluster_id:
-        raise ObjectUnreadable(f"it is of cluster {header.cluster_id}")
+        raise ObjectUnreadable(
+            f"the object belongs to cluster {header.cluster_id}, not to {cluster_id}"
+        )
     if header.name != str(name):
-        raise ObjectUnreadable("its content is that of another object")
+        raise ObjectUnreadable(f"the object states another name, {header.name}")
     if hashlib.sha256(stored).hexdigest() != header.sha256:
-        raise ObjectUnreadable("it does not match its checksum")
+        raise ObjectUnreadable("the object does not match its checksum")
     raw = _inflated(stored, header.size)
     if name.is_snapshot:
         return Content(name=name, term_id=header.term_id, image=raw)
     try:
         batches = _batches.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ObjectUnreadable(f"its batches cannot be read: {error}") from None
+        raise ObjectUnreadable(f"the batches in the object cannot be read: {error}") from None
     _check(batches, name)
     return Content(name=name, term_id=header.term_id, batches=batches)
 
 
 def _inflated(stored: bytes, size: int) -> bytes:
     if not 0 <= size <= CONTENT_BYTES_MAX:
-        raise ObjectUnreadable(f"it states a size of {size} bytes")
+        raise ObjectUnreadable(f"the object states a size of {size} bytes, more than allowed")
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(stored, size + 1)
     except zlib.error as error:
-        raise ObjectUnreadable(f"it cannot be decompressed: {error}") from None
+        raise ObjectUnreadable(f"the object cannot be decompressed: {error}") from None
     if not inflater.eof or len(raw) != size:
-        raise ObjectUnreadable("it has another size than it states")
+        raise ObjectUnreadable("the object has another size than it states")
     return raw
 
 
@@ -212,10 +214,11 @@ def _check(batches: Sequence[MetadataBatchCopy], name: ObjectName) -> None:
     end = name.base
     for batch in batches:
         if batch.base_offset != end or batch.record_count < 1:
-            raise ObjectUnreadable(f"its batch at offset {batch.base_offset} does not follow")
+            at = batch.base_offset
+            raise ObjectUnreadable(f"the batch at offset {at} does not follow the one before it")
         end += batch.record_count
     if not batches or end != name.end or batches[-1].nonce != name.nonce:
-        raise ObjectUnreadable("its batches do not end where its name says")
+        raise ObjectUnreadable("the batches in the object do not end where its name says")
 
 
 def term_of(batches: Iterable[MetadataBatchCopy], before: str) -> str:
@@ -226,7 +229,7 @@ def term_of(batches: Iterable[MetadataBatchCopy], before: str) -> str:
         try:
             records = read_records(batch.records_json)
         except (MetadataTooNew, ValueError) as error:
-            raise ObjectUnreadable(f"its records cannot be read: {error}") from None
+            raise ObjectUnreadable(f"the records in the object cannot be read: {error}") from None
         for one in records:
             if isinstance(one, ControllerChanged):
                 found = one.term_id or found

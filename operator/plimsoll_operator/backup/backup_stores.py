@@ -88,7 +88,9 @@ class DirectoryBackup:
         try:
             return await asyncio.to_thread(work)
         except OSError as error:
-            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+            raise StoreUnavailable(
+                f"the directory {self._path} cannot be used: {error.strerror}"
+            ) from error
 
     def _list(self) -> list[StoredName]:
         found: list[StoredName] = []

@@ -307,7 +307,7 @@ class BackupWriter:
         behind = end.end < self._log.tail.end
         state.behind_since_ms = self._write_began_ms if behind else None
         if failed:
-            logger.info("the backup of the metadata in %s is written again", state.place)
+            logger.info("the metadata is backed up in %s again", state.place)
         if failed or first:
             self._changed()
 

@@ -310,7 +310,7 @@ def _image_of(snapshot: Snapshot) -> ClusterImage:
     try:
         return decode_image(snapshot.image_bytes)
     except MetadataTooNew as error:
-        raise UnknownRecord(f"in metadata snapshot {snapshot.name} {error}") from error
+        raise UnknownRecord(f"metadata snapshot {snapshot.name} cannot be read: {error}") from error
 
 
 def wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:

@@ -99,7 +99,7 @@ def decode_records(batch: Batch) -> tuple[Record, ...]:
     try:
         return read_records(batch.records_json)
     except MetadataTooNew as error:
-        raise UnknownRecord(f"in metadata batch {batch.sequence} {error}") from error
+        raise UnknownRecord(f"metadata batch {batch.sequence} cannot be read: {error}") from error
 
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:

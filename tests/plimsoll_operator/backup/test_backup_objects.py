@@ -119,12 +119,12 @@ def test_changed_object_is_refused_or_equal(position: int, flip: int) -> None:
 
 def test_object_under_another_name_is_refused() -> None:
     other = batches(0, CONTENT.name.end)
-    with pytest.raises(ObjectUnreadable, match="another object"):
+    with pytest.raises(ObjectUnreadable, match="states another name"):
         decode(DATA, other, CLUSTER)
 
 
 def test_object_of_another_cluster_is_refused() -> None:
-    with pytest.raises(ObjectUnreadable, match="of cluster"):
+    with pytest.raises(ObjectUnreadable, match="belongs to cluster"):
         decode(DATA, CONTENT.name, UUID(int=7))
 
 

@@ -158,7 +158,7 @@ async def test_deleted_objects_are_noticed_and_stored_again(
 async def test_backup_of_another_cluster_is_refused(tmp_path: Path) -> None:
     log, hours = FollowedLog(), Hours()
     await written(writer_of(log, tmp_path, hours), log)
-    with pytest.raises(NoPoint, match="of cluster"):
+    with pytest.raises(NoPoint, match="belongs to cluster"):
         await read_point(DirectoryBackup(tmp_path), type(CLUSTER)(int=5), NEWEST)
 
 
@@ -173,7 +173,7 @@ async def test_swapped_objects_are_refused(tmp_path: Path) -> None:
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
     second.write_bytes(one)
-    with pytest.raises(NoPoint, match="another object"):
+    with pytest.raises(NoPoint, match="states another name"):
         await read(tmp_path)
 
 

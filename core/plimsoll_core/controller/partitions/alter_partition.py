@@ -176,7 +176,8 @@ def members_are_replicas(case: Case) -> Refusal | None:
     if strangers:
         return case.refuse(
             Reason.InvalidRequest,
-            f"the proposed ISR names broker {min(strangers)}, which has no replica here.",
+            f"the proposed ISR names broker {min(strangers)}, which has no replica of the"
+            " partition.",
         )
     if case.sender not in members:
         return case.refuse(Reason.InvalidRequest, "the proposed ISR lacks the leader.")
