@@ -33,6 +33,9 @@ from plimsoll_spark.records import PRODUCER_BYTES
 from plimsoll_spark.settings import Settings
 
 CHUNK_S = 2.0
+BURST_S = 0.02
+"""A run without an end sends so seldom, and in larger requests, to take less processor time of
+itself and of the brokers."""
 BEHIND_S = 10.0
 """A producer that was held up makes up for the records of this time; it leaves out the others."""
 ENDLESS = 2**46
@@ -203,4 +206,5 @@ class Driving:
                 ledger=drive.directory / "ledger",
                 behind_max=max(1, int(rate * BEHIND_S)),
                 chunk_s=CHUNK_S,
+                burst_s=BURST_S,
             )

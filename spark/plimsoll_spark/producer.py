@@ -79,6 +79,8 @@ class Plan:
     """The most records that may be due and not sent; further ones are left out. None: no bound."""
     chunk_s: float = CHUNK_S
     """Seconds after which outcomes are written."""
+    burst_s: float = 0.0
+    """Records that become due within so many seconds are sent together."""
     settled_by_s: float = math.inf
     """The time, in seconds since 1970, at which a record without an outcome becomes unknown."""
 
@@ -111,7 +113,10 @@ class Sender:
         fatal error of the client."""
         plan, started_s, sent = self._plan, time.monotonic(), 0
         while sent < plan.records and self._stopped is None:
-            due = self._due(time.monotonic() - started_s) - self._left_out
+            elapsed_s = time.monotonic() - started_s
+            if plan.burst_s:
+                elapsed_s -= elapsed_s % plan.burst_s
+            due = self._due(elapsed_s) - self._left_out
             if plan.behind_max is not None and due - sent > plan.behind_max:
                 self._left_out += due - sent - plan.behind_max
                 due = sent + plan.behind_max

@@ -95,6 +95,15 @@ def test_record_is_never_sent_before_its_time(tmp_path: Path) -> None:
     assert len(rows) == 40
 
 
+def test_records_of_a_burst_are_sent_together(tmp_path: Path) -> None:
+    plan = replace(a_plan(tmp_path, records=40), pace=Pace.steady(80.0), burst_s=0.25)
+    before_ms = time.time() * 1000
+    sent = {row["sequence"]: row["send_ms"] - before_ms for row in ledger_of(plan)}
+    assert min(at for sequence, at in sent.items() if sequence >= 2) > 249
+    assert min(at for sequence, at in sent.items() if sequence >= 22) > 499
+    assert len(sent) == 40
+
+
 def test_producer_notes_when_it_did_not_run(tmp_path: Path) -> None:
     sender = Sender(a_plan(tmp_path, records=1))
     now_s = time.monotonic()
