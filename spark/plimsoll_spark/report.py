@@ -13,7 +13,7 @@ from plimsoll_spark import report_facts, report_windows, svg
 from plimsoll_spark.report_windows import Windows
 from plimsoll_spark.settings import Settings
 from plimsoll_spark.svg import Band, Bar, Line, Mark, Plot
-from plimsoll_spark.values import Counts, Findings, Outcome, Stall
+from plimsoll_spark.values import Counts, Example, Findings, Outcome, Stall
 
 MAX_BYTES = 900_000
 MAX_BARS = 120
@@ -244,12 +244,18 @@ def _examples(outcome: Outcome) -> str:
     rows = "".join(
         f"<tr><td>{escape(e.topic)}</td><td>{e.partition}</td><td>{e.offset}</td>"
         f"{''.join(f'<td>{_cell(one)}</td>' for one in (e.key, e.producer, e.sequence))}"
-        f'<td class="kind">{escape(e.kind)}</td></tr>'
+        f'<td class="kind">{escape(_what(e))}</td></tr>'
         for e in outcome.examples
     )
     titles = ("topic", "partition", "offset", "key", "producer", "sequence", "what")
     head = "".join(f"<th>{title}</th>" for title in titles)
     return f"<h2>Examples</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _what(example: Example) -> str:
+    """Return the kind of a fault, with the brokers on which it was found if they are known."""
+    brokers = ", ".join(str(one) for one in example.brokers)
+    return f"{example.kind} on broker {brokers}" if brokers else example.kind
 
 
 def _cell(value: str | int | None) -> str:

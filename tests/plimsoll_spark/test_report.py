@@ -94,5 +94,11 @@ def test_run_that_broke_has_a_page_without_plots() -> None:
     assert "3 acked records are not in the log" in page
 
 
+def test_unreadable_batch_is_shown_with_its_broker() -> None:
+    found = Example(topic="t", partition=0, offset=7, kind="unreadable", brokers=(2,))
+    page = report.render(SETTINGS, outcome(Counts(lost=3), (found,)), None)
+    assert '<td class="kind">unreadable on broker 2</td>' in page
+
+
 def test_axis_ends_at_a_round_number() -> None:
     assert [nice_ceiling(v) for v in (0, 0.7, 13, 2_400, 9_999)] == [1, 1, 20, 2_500, 10_000]
