@@ -133,7 +133,8 @@ class Drill:
 
 
 class Watch:
-    """Partitions seen below min ISR, from beginning to end of a step."""
+    """Partitions seen below min ISR, from beginning to end of a step, with what the cluster said of
+    the brokers that were not in sync."""
 
     def __init__(self, drill: Drill) -> None:
         self._drill = drill
@@ -156,11 +157,22 @@ class Watch:
                 found = self._drill.view(topic) or ()
                 self.looks += bool(found)
                 self.below += [
-                    f"{topic}-{p['partition']}: ISR {p['isr']} of {p['replicas']}"
+                    f"{topic}-{p['partition']}: ISR {p['isr']} of {p['replicas']},"
+                    f" {self._reasons(set(p['replicas']) - set(p['isr']))}"
                     for p in found
                     if len(p["isr"]) < min_isr
                 ]
             self._over.wait(0.2)
+
+    def _reasons(self, brokers: set[int]) -> str:
+        """Return why these brokers are not ready, by their LogBroker objects."""
+        told = []
+        for broker in sorted(brokers):
+            conditions = (self._drill.get("logbroker", f"main-{broker}").get("status") or {}).get(
+                "conditions", ()
+            )
+            told += [f"broker {broker} {c['reason']}" for c in conditions if c["type"] == "Ready"]
+        return ", ".join(told) or "no LogBroker is there"
 
 
 @contextmanager
