@@ -42,7 +42,10 @@ class Backup(Api, frozen=True, kw_only=True):
     ] = None
     keep: Annotated[
         Duration | None,
-        described("How far back a point in time can be restored; default 7d."),
+        described(
+            "How far back a point in time can be restored: each change of the last day, snapshots "
+            "of the time before; default 7d."
+        ),
     ] = None
     drill: RestoreDrill | None = None
 

@@ -31,6 +31,9 @@ STORED_BYTES_MAX = 256 * 1024 * 1024
 OBJECTS_MAX = 20_000
 """Most objects of one point."""
 DAY_MS = 86_400_000
+FINE_MS = DAY_MS
+"""For how long each stored change stays a point of its own. Of older times the snapshots are kept,
+so that the number of objects is bounded."""
 
 _NAME = re.compile(
     r"(?P<kind>snapshot|batches)-(?P<end>\d{20})-(?P<epoch>\d{10})-(?P<base>\d{20})"
@@ -314,15 +317,25 @@ def _back(
 
 
 def excess(names: Iterable[ObjectName], keep_ms: int, now_ms: int) -> list[ObjectName]:
-    """Return the objects that no point of the last `keep_ms` needs: those that ended, and were
-    stored, before the newest snapshot that is older than that. The newest snapshot always stays."""
+    """Return the objects that are not kept: those from before the newest snapshot that is older
+    than `keep_ms`, and the batches from before the newest one that is older than `FINE_MS`. The
+    newest snapshot always stays."""
     known = sorted(names, key=lambda one: one.written_ms)
-    old = [one for one in known if one.is_snapshot and one.written_ms <= now_ms - keep_ms]
-    if not old:
-        return []
-    kept = max(old, key=lambda one: one.order)
+    first = _newest_snapshot(known, now_ms - keep_ms)
+    fine = _newest_snapshot(known, now_ms - min(keep_ms, FINE_MS))
     return [
         one
         for one in known
-        if one != kept and one.written_ms <= kept.written_ms and one.order < kept.order
+        if _is_before(one, first) or (not one.is_snapshot and _is_before(one, fine))
     ]
+
+
+def _newest_snapshot(names: Iterable[ObjectName], until_ms: int) -> ObjectName | None:
+    old = [one for one in names if one.is_snapshot and one.written_ms <= until_ms]
+    return max(old, key=lambda one: one.order, default=None)
+
+
+def _is_before(one: ObjectName, snapshot: ObjectName | None) -> bool:
+    if snapshot is None or one == snapshot:
+        return False
+    return one.written_ms <= snapshot.written_ms and one.order < snapshot.order

@@ -71,7 +71,9 @@ class BackupPlace:
             return await self._bucket(found, found.spec.backup.s3)
         if self._directory is None:
             return NO_VOLUME
-        return DirectoryBackup(self._directory / str(self._cluster_id))
+        # A LogCluster of another namespace reaches no backup by stating its cluster id.
+        namespace = found.metadata.namespace
+        return DirectoryBackup(self._directory / namespace / str(self._cluster_id))
 
     async def _bucket(self, found: LogCluster, wanted: S3) -> BackupStore | str:
         if self._make_bucket is None:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from plimsoll_operator.metalog.directory import write_whole
 
 NAMES_MAX = 200_000
-"""Most names of one place that are read."""
+"""Most objects of one place. A place with more is refused."""
 R = TypeVar("R")
 _FILE = re.compile(r"[a-z0-9-]{1,200}")
 
@@ -38,7 +38,7 @@ class BackupStore(Protocol):
         """Return the place for people."""
 
     async def stored(self) -> list[StoredName]:
-        """Return all objects, in any order; at most `NAMES_MAX`."""
+        """Return all objects, in any order."""
 
     async def write(self, name: str, data: bytes) -> None:
         """Store an object durably: whole, or not at all. One with this name is replaced."""
@@ -97,7 +97,9 @@ class DirectoryBackup:
         if not self._path.exists():
             return found
         for path in self._path.iterdir():
+            if len(found) > NAMES_MAX:
+                raise StoreUnavailable(f"{self._path} has more than {NAMES_MAX} files")
             if _FILE.fullmatch(path.name) and not path.is_symlink() and path.is_file():
                 size = path.stat().st_size
                 found.append(StoredName(path.name, size))  # stats may fail
-        return sorted(found, key=lambda one: one.name)[-NAMES_MAX:]
+        return found

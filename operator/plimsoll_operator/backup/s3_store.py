@@ -97,7 +97,7 @@ class S3Store:
     async def stored(self) -> list[StoredName]:
         found: list[StoredName] = []
         after = ""
-        while len(found) < NAMES_MAX:
+        while len(found) <= NAMES_MAX:
             query = {"list-type": "2", "prefix": self._prefix}
             if after:
                 query["start-after"] = after
@@ -114,7 +114,7 @@ class S3Store:
             after = last
             if b"<IsTruncated>true</IsTruncated>" not in body:
                 return found
-        return found
+        raise StoreUnavailable(f"{self.place} has more than {NAMES_MAX} objects")
 
     async def write(self, name: str, data: bytes) -> None:
         await self._send("PUT", self._prefix + name, data=data)

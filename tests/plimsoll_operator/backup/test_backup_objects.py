@@ -226,10 +226,9 @@ def test_stored_twice_by_two_operators_is_one_history() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, DAY_MS)), min_size=1, max_size=40),
     st.integers(DAY_MS, 20 * DAY_MS),
 )
-def test_retention_keeps_every_point_of_its_time(
-    steps: list[tuple[int, int]], keep_ms: int
-) -> None:
-    """What is restored at any time within retention is the same before and after it."""
+def test_retention_keeps_points_of_its_time(steps: list[tuple[int, int]], keep_ms: int) -> None:
+    """What is restored at a time of the last day is the same before and after; at an older time it
+    is at least the last snapshot."""
     now, end = 0, 1
     names = [snapshot(1, ms=0)]
     for kind, pause in steps:
@@ -246,4 +245,22 @@ def test_retention_keeps_every_point_of_its_time(
         before, after = chain(names, Point(at_ms=at_ms)), chain(kept, Point(at_ms=at_ms))
         assert not isinstance(before, str)
         assert not isinstance(after, str)
-        assert before[-1].end == after[-1].end
+        if at_ms >= now - backup_objects.FINE_MS:
+            assert before[-1].end == after[-1].end
+        else:
+            snapshots = [one for one in names if one.is_snapshot and one.written_ms <= at_ms]
+            assert max(one.end for one in snapshots) <= after[-1].end <= before[-1].end
+
+
+def test_number_of_kept_objects_is_bounded() -> None:
+    """Two months with a change every ten minutes, and a snapshot each day."""
+    names = [snapshot(1, ms=0)]
+    for number in range(1, 60 * 144):
+        end, ms = number + 1, number * 600_000
+        names.append(batches(end - 1, end, ms=ms))
+        if number % 144 == 0:
+            names.append(snapshot(end, ms=ms))
+        if number % 50 == 0:
+            gone = set(excess(names, 7 * DAY_MS, ms))
+            names = [one for one in names if one not in gone]
+    assert len(names) < 2 * 144 + 60
