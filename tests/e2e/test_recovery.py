@@ -1,18 +1,27 @@
-"""A cluster comes back from its volumes after everything else in its namespace was deleted."""
+"""Disasters of docs/recovery.md, under a writer whose acknowledged records are compared afterwards.
+
+Each flow prints how long its disasters lasted.
+"""
 
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dev.kubectl import Cluster, condition, wait_for
+import pytest
+from dev.kubectl import ROOT, Cluster, condition, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from tests.e2e.clients import bootstrap, cluster_names, consume, produce
+from tests.e2e.release import SYSTEM
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
+from tests.e2e.test_outages import scale
 from tests.kafka_python import left_sockets
+
+from plimsoll_operator.api.labels import AUTHORITY_OF
 
 PASSWORD = "correct-horse-battery"
 LOGIN = {"name": "login", "port": 9095, "authentication": ["ScramSha512"]}
@@ -184,3 +193,114 @@ def test_cluster_returns_from_its_volumes(operator: Cluster, namespace: str) -> 
     stalled = condition(operator.get("logcluster", "main", namespace), "Stalled")
     assert stalled is not None
     assert stalled["status"] == "False"
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    print(f"{what}: {time.monotonic() - began:.0f} s")
+
+
+def records_go_on(writer: Writer) -> None:
+    """Wait until the writer's records are acknowledged again."""
+    before = len(writer.acknowledged)
+    wait_for("records to be acknowledged", lambda: len(writer.acknowledged) > before + 5, BACK_S)
+
+
+# --- volumes, authorities, the operator, the kinds ------------------------------------------------
+
+
+def lose_volume(cluster: Cluster, namespace: str, broker: int) -> None:
+    """The node is gone with its disk: pod and claim are deleted, as its administrator does."""
+    claim, pod = f"data-main-broker-{broker}-0", f"main-broker-{broker}-0"
+    before = cluster.get("persistentvolumeclaim", claim, namespace)
+    assert before is not None
+    cluster.kubectl("delete", "persistentvolumeclaim", claim, "-n", namespace, "--wait=false")
+    cluster.kubectl("delete", "pod", pod, "-n", namespace, "--grace-period=0", "--force")
+
+    def anew() -> bool | None:
+        found = cluster.get("persistentvolumeclaim", claim, namespace)
+        return (found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]) or None
+
+    wait_for(f"broker {broker} to have a new volume", anew, 120)
+    wait_in_sync(cluster, namespace)
+
+
+def wait_in_sync(cluster: Cluster, namespace: str) -> None:
+    def full() -> bool | None:
+        found = cluster.get("topic", "orders", namespace)
+        health = ((found or {}).get("status") or {}).get("health") or {}
+        return health.get("fullISR") == 3 or None
+
+    wait_for("every replica to be in sync", full, BACK_S)
+
+
+def lose_authorities(cluster: Cluster, namespace: str) -> None:
+    """All Secrets that the operator made: the authorities, and the certificates they signed."""
+    owner = f"{namespace}/main"
+
+    def authorities() -> dict[str, str]:
+        return {
+            one["metadata"]["name"]: one["metadata"]["uid"]
+            for one in cluster.items("secrets", SYSTEM)
+            if (one["metadata"].get("annotations") or {}).get(AUTHORITY_OF) == owner
+        }
+
+    before = authorities()
+    assert before
+    cluster.kubectl("delete", "secret", *before, "-n", SYSTEM)
+    brokers = [f"main-broker-{broker}-tls" for broker in range(3)]
+    cluster.kubectl("delete", "secret", *brokers, "-n", namespace)
+
+    def anew() -> bool | None:
+        after = authorities()
+        return (
+            set(after) >= set(before) and not set(after.values()) & set(before.values())
+        ) or None
+
+    wait_for("new authorities", anew, BACK_S)
+    for name in brokers:
+        what = f"Secret {name}"
+        wait_for(what, lambda name=name: cluster.get("secret", name, namespace), BACK_S)
+    wait_in_sync(cluster, namespace)
+
+
+def lose_kinds(cluster: Cluster, namespace: str) -> None:
+    """Every CRD, and so every object and the metadata log; then the chart's, and the same YAML."""
+    kinds = cluster.kubectl("get", "crd", "-o", "name").split()
+    ours = [one for one in kinds if one.endswith(".plimsoll.dev")]
+    cluster.kubectl("delete", *ours, "--wait=true", "--timeout=90s", timeout_s=120)
+    cluster.run(
+        "helm", "upgrade", "plimsoll", str(ROOT / "helm" / "plimsoll"), "--namespace", SYSTEM,
+        "--reuse-values", "--wait", "--timeout", "180s", timeout_s=240,
+    )  # fmt: skip
+    apply(cluster, namespace, *the_yaml())
+    all_ready(cluster, namespace)
+
+
+@pytest.mark.timeout(480)
+def test_one_writer_survives_losses_one_after_another(operator: Cluster, namespace: str) -> None:
+    apply(operator, namespace, *the_yaml())
+    identity = all_ready(operator, namespace)["status"]["clusterId"]
+    writer = Writer(operator, namespace)
+    with writer.writing():
+        records_go_on(writer)
+        with timed("all volumes of a broker lost"):
+            lose_volume(operator, namespace, 2)
+        with timed("authorities lost"):
+            lose_authorities(operator, namespace)
+        records_go_on(writer)
+        with timed("operator away"):
+            scale(operator, 0)
+            records_go_on(writer)
+            scale(operator, 2)
+        with timed("CRDs deleted"):
+            lose_kinds(operator, namespace)
+        records_go_on(writer)
+    found = operator.get("logcluster", "main", namespace)
+    assert found is not None
+    assert found["status"]["clusterId"] == identity
+    assert is_true(found, "MetadataRestored")
+    assert set(writer.acknowledged) <= set(consume(operator, namespace, "orders", 3))
+    write_as_user(operator, namespace, "as the user")
