@@ -15,7 +15,7 @@ from tests.plimsoll_core.groups.classic_members import (
     stable,
     stored,
 )
-from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_commit
+from tests.plimsoll_core.groups.coordinator_model import WALL_MS, CoordinatorModel, a_commit
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
@@ -24,6 +24,8 @@ from plimsoll_core.groups.classic.phases import generation_of
 from plimsoll_core.groups.records import GroupForgotten
 from plimsoll_wire.coordinator_records import encode_group_record
 from plimsoll_wire.record_sets import size_of
+
+WEEK_MS = 7 * 24 * 3_600_000
 
 # --- staying and leaving ----------------------------------------------------------------------
 
@@ -83,6 +85,24 @@ def test_emptiness_that_is_not_stored_is_tried_again(model: CoordinatorModel) ->
     model.refuses = Code.NONE
     model.advance(1_000)
     assert (phase(model), stored(model).generation) == ("none", 2)
+
+
+def test_offsets_stay_until_emptiness_is_stored(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    model.ask(a_commit(("orders", 0, 1), generation=1, member_id=only.member_id))
+    model.change(wall_ms=WALL_MS + 2 * WEEK_MS, believed_ms=WALL_MS + 2 * WEEK_MS)
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    model.ask(leave((only.member_id, None)))
+    model.refuses = Code.NONE
+    model.submit(o.ExpireOffsets(group_id="g"), None)
+    assert model.turn.state.offsets == 1
+    model.advance(1_000)
+    assert (stored(model).generation, stored(model).members) == (2, ())
+    model.submit(o.ExpireOffsets(group_id="g"), None)
+    assert model.turn.state.offsets == 1
+    model.change(wall_ms=WALL_MS + 4 * WEEK_MS, believed_ms=WALL_MS + 4 * WEEK_MS)
+    model.submit(o.ExpireOffsets(group_id="g"), None)
+    assert model.turn.state.offsets == 0
 
 
 def test_members_leave_by_id_and_by_instance(model: CoordinatorModel) -> None:

@@ -211,10 +211,14 @@ def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
 
 def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozenset[str] | None:
     """Return the names of the topics with offsets that do not expire. Return None, for all topics,
-    during a rebalance, when it is unknown what members consume."""
-    if members is None or isinstance(members.phase, Empty | Stable):
-        return subscribed_topics(members, stored)
-    return None
+    during a rebalance, when it is unknown what members consume, and while the log still shows the
+    members of a group that has become empty: `stored.state_ms` does not tell since when it is."""
+    if members is not None and isinstance(members.phase, Empty):
+        if stored is not None and stored.members:
+            return None
+    elif members is not None and not isinstance(members.phase, Stable):
+        return None
+    return subscribed_topics(members, stored)
 
 
 def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
