@@ -182,7 +182,9 @@ def test_watched_json_is_printed_again_when_it_changes(plugin: Plugin) -> None:
 
 
 def test_unknown_cluster_and_namespace_are_sentences(plugin: Plugin) -> None:
-    assert plugin.refusal("status", "-c", "other") == ("No LogCluster other in namespace default.")
+    assert plugin.refusal("status", "-c", "other") == (
+        "There is no LogCluster other in namespace default."
+    )
     assert plugin.refusal("status", "-n", "kafka") == (
         "No LogCluster in namespace kafka; choose another namespace with -n."
     )

@@ -122,7 +122,8 @@ def _address(url: str) -> str:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
-    (folder / "cluster.yaml").write_text(log_cluster(movement=MOVEMENT, config=TOPIC_SERIES))
+    spec = {"movement": MOVEMENT, "config": TOPIC_SERIES, "backup": {}}
+    (folder / "cluster.yaml").write_text(log_cluster(**spec))
     objects = (TOPIC, VERIFICATION, SCHEDULE)
     (folder / "topics.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     files = [folder / "cluster.yaml", folder / "topics.yaml"]
