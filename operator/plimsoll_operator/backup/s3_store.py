@@ -8,6 +8,7 @@ Requests: Using the Authorization Header".
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import html
@@ -32,8 +33,10 @@ ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
     "AWS_SESSION_TOKEN",
 )
 AUTHORITY = "ca.crt"
-_ENTRY = re.compile(rb"<Contents>(.*?)</Contents>", re.DOTALL)
-_KEY = re.compile(rb"<Key>([^<]*)</Key>")
+ENTRIES_MAX = 1_000
+"""Most entries of a page, by the API."""
+# A key has at most 1,024 bytes before XML escapes it.
+_KEY = re.compile(rb"<Key>([^<]{1,4096})</Key>")
 _SIZE = re.compile(rb"<Size>(\d{1,15})</Size>")
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
 
@@ -102,7 +105,10 @@ class S3Store:
             if after:
                 query["start-after"] = after
             body = await self._send("GET", "", query=query)
-            page = [_entry(part) for part in _ENTRY.findall(body)]
+            try:
+                page = await asyncio.to_thread(entries, body)
+            except ValueError as error:
+                raise StoreUnavailable(f"{self.place}: {error}") from None
             last = max((key for key, _ in page), default="")
             if last <= after:
                 return found
@@ -232,6 +238,21 @@ async def _bounded(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes:
             answer.close()
             break
     return bytes(body[:bytes_max])
+
+
+def entries(body: bytes) -> list[tuple[str, int]]:
+    """Return the keys and sizes in a page of a list, in time linear in its length. Raise ValueError
+    with a part of a sentence if the API allows no such page."""
+    parts = body.split(b"<Contents>", ENTRIES_MAX + 1)[1:]
+    if len(parts) > ENTRIES_MAX:
+        raise ValueError(f"a page of the list has more than {ENTRIES_MAX} entries")
+    found = []
+    for part in parts:
+        entry, end, _ = part.partition(b"</Contents>")
+        if not end:
+            raise ValueError("an entry of the list has no end")
+        found.append(_entry(entry))
+    return found
 
 
 def _entry(part: bytes) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.backup.backup_objects import NEWEST
 from plimsoll_operator.backup.backup_reading import read_point
 from plimsoll_operator.backup.backup_stores import StoredName, StoreUnavailable
-from plimsoll_operator.backup.s3_store import Login, S3Store, SignedRequest, bucket
+from plimsoll_operator.backup.s3_store import Login, S3Store, SignedRequest, bucket, entries
 
 # The first test builds the server.
 pytestmark = pytest.mark.timeout(900)
@@ -59,6 +59,29 @@ def test_signature_is_that_of_amazons_example() -> None:
 def test_unusable_login_or_prefix_is_refused(secret: dict[str, str], prefix: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         bucket(now_ms, S3(bucket="abc", prefix=prefix, secret="login"), "c", secret)
+
+
+ENTRY = b"<Contents><Key>a&amp;%d</Key><Size>3</Size></Contents>"
+
+
+def test_page_of_a_list_is_read() -> None:
+    page = b"<Result>" + b"".join(ENTRY % number for number in range(1_000)) + b"</Result>"
+    found = entries(page)
+    assert found[:2] == [("a&0", 3), ("a&1", 3)]
+    assert len(found) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (b"<Contents>" * 800_000, "more than 1000"),
+        (ENTRY % 1 + b"<Contents><Key>" + b"b" * 8_000_000, "no end"),
+        (b"".join(ENTRY % number for number in range(1_001)), "more than 1000"),
+    ],
+)
+def test_page_beyond_the_api_is_refused(page: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        entries(page)
 
 
 @pytest.fixture(scope="module")
