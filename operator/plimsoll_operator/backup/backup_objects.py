@@ -13,7 +13,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import msgspec
@@ -24,10 +24,17 @@ from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition
 
-CONTENT_BYTES_MAX = 1024 * 1024 * 1024
-"""Most decompressed bytes of one object."""
-STORED_BYTES_MAX = 256 * 1024 * 1024
-"""Most stored bytes of one object, and of all objects that make one point."""
+SNAPSHOT_BYTES_MAX = 36 * 1024 * 1024
+"""Most decompressed bytes of a snapshot."""
+BATCHES_BYTES_MAX = 12 * 1024 * 1024
+"""Most decompressed bytes of all batches that follow one snapshot."""
+POINT_BYTES_MAX = SNAPSHOT_BYTES_MAX + BATCHES_BYTES_MAX
+"""Most decompressed bytes of all objects of one point. A drill holds them in memory, and an image
+as large in the pod's /tmp."""
+STORED_BYTES_MAX = 64 * 1024 * 1024
+"""Most stored bytes of all objects of one point: those that do not compress, and their headers."""
+BATCH_FRAME_BYTES = 256
+"""More than what a batch takes beside its records."""
 OBJECTS_MAX = 20_000
 """Most objects of one point."""
 DAY_MS = 86_400_000
@@ -129,12 +136,13 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
     """The content of an object: an encoded image, or batches. `term_id`: the controller term at the
-    end of it."""
+    end of it; `size`: the decompressed bytes that were read."""
 
     name: ObjectName
     term_id: str
     image: bytes = b""
     batches: tuple[MetadataBatchCopy, ...] = ()
+    size: int = field(default=0, compare=False)
 
     @property
     def position(self) -> LogPosition:
@@ -152,14 +160,25 @@ class ObjectUnreadable(Exception):
     sentence."""
 
 
+class ObjectTooLarge(Exception):
+    """Raised if a content is too large for a backup: no restore would read it. The message is a
+    sentence."""
+
+
 _header = msgspec.json.Decoder(_Header)
 _batches = msgspec.msgpack.Decoder(tuple[MetadataBatchCopy, ...])
 
 
 def encode(content: Content, cluster_id: UUID) -> bytes:
-    """Return the bytes to store for an object."""
+    """Return the bytes to store for an object. Raises `ObjectTooLarge`."""
     name = content.name
     raw = content.image if name.is_snapshot else msgspec.msgpack.encode(content.batches)
+    bytes_max = SNAPSHOT_BYTES_MAX if name.is_snapshot else BATCHES_BYTES_MAX
+    if len(raw) > bytes_max:
+        raise ObjectTooLarge(
+            f"The metadata at offset {name.end} takes {len(raw)} bytes; a backup holds at most "
+            f"{bytes_max}."
+        )
     stored = zlib.compress(raw, 6)
     header = _Header(
         name=str(name),
@@ -171,9 +190,11 @@ def encode(content: Content, cluster_id: UUID) -> bytes:
     return msgspec.json.encode(header) + b"\n" + stored
 
 
-def decode(data: bytes, name: ObjectName, cluster_id: UUID) -> Content:
-    """Return the content of the object `name`. Raise `ObjectUnreadable` if it is torn, changed, too
-    large, of another cluster, or not what its name says."""
+def decode(
+    data: bytes, name: ObjectName, cluster_id: UUID, bytes_max: int = POINT_BYTES_MAX
+) -> Content:
+    """Return the content of the object `name`. Raise `ObjectUnreadable` if it is torn, changed, of
+    another cluster, not what its name says, or larger than `bytes_max` once decompressed."""
     head, _, stored = data.partition(b"\n")
     try:
         header = _header.decode(head)
@@ -189,20 +210,27 @@ def decode(data: bytes, name: ObjectName, cluster_id: UUID) -> Content:
         raise ObjectUnreadable(f"the object states another name, {header.name}")
     if hashlib.sha256(stored).hexdigest() != header.sha256:
         raise ObjectUnreadable("the object does not match its checksum")
-    raw = _inflated(stored, header.size)
+    raw = _inflated(stored, header.size, bytes_max)
     if name.is_snapshot:
-        return Content(name=name, term_id=header.term_id, image=raw)
+        return Content(name=name, term_id=header.term_id, image=raw, size=len(raw))
     try:
         batches = _batches.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ObjectUnreadable(f"the batches in the object cannot be read: {error}") from None
     _check(batches, name)
-    return Content(name=name, term_id=header.term_id, batches=batches)
+    return Content(name=name, term_id=header.term_id, batches=batches, size=len(raw))
 
 
-def _inflated(stored: bytes, size: int) -> bytes:
-    if not 0 <= size <= CONTENT_BYTES_MAX:
-        raise ObjectUnreadable(f"the object states a size of {size} bytes, more than allowed")
+def content_bytes(batches: Iterable[MetadataBatchCopy]) -> int:
+    """Return the most bytes that these batches take in an object before compression."""
+    return sum(len(batch.records_json) + BATCH_FRAME_BYTES for batch in batches)
+
+
+def _inflated(stored: bytes, size: int, bytes_max: int) -> bytes:
+    if not 0 <= size <= bytes_max:
+        raise ObjectUnreadable(
+            f"the object states a size of {size} bytes, and {bytes_max} are allowed"
+        )
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(stored, size + 1)

@@ -45,7 +45,7 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
     found = backup_objects.chain((one for one in names if one is not None), point)
     if isinstance(found, str):
         raise NoPoint(f"The backup in {store.place} cannot be used: {found}.")
-    contents, size = [], 0
+    contents, size, inflated = [], 0, 0
     for name in found:
         left = backup_objects.STORED_BYTES_MAX - size
         data = await store.read(str(name), left + 1)
@@ -53,9 +53,13 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
         if len(data) > left:
             raise NoPoint(f"The backup in {store.place} cannot be used: it is too large.")
         try:
-            decoded = await asyncio.to_thread(backup_objects.decode, data, name, cluster_id)
+            decoded = await asyncio.to_thread(
+                backup_objects.decode,
+                *(data, name, cluster_id, backup_objects.POINT_BYTES_MAX - inflated),
+            )
         except ObjectUnreadable as error:
             raise NoPoint(f"The object {name} in {store.place} cannot be used: {error}.") from None
+        inflated += decoded.size
         contents.append(decoded)
     copy = await asyncio.to_thread(_proven, contents, cluster_id, point)
     if isinstance(copy, str):

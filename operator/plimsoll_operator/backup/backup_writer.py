@@ -21,7 +21,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import SKIPS_SINCE
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.backup import backup_objects
-from plimsoll_operator.backup.backup_objects import Content, ObjectName, Proof
+from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectTooLarge, Proof
 from plimsoll_operator.backup.backup_reading import parsed
 from plimsoll_operator.backup.backup_stores import BackupStore, StoredName, StoreUnavailable
 from plimsoll_operator.controller.metadata_tail import Committed, MetadataTail, Standing
@@ -43,6 +43,8 @@ OBJECTS_MAX = 500
 """Objects after a snapshot until the next snapshot is stored."""
 BYTES_MIN = 1024 * 1024
 """Bytes after a snapshot until the next one, at least; more if the snapshot is large."""
+RATIO = 8
+"""How much larger than stored the content of an earlier operator's objects is taken to be."""
 SNAPSHOT_MS = backup_objects.DAY_MS
 LIST_MS = 3_600_000
 """How often the names in the place are read again: objects may be gone, and others too old."""
@@ -97,10 +99,12 @@ class BackupState:
 
 @dataclass(slots=True)
 class _SinceSnapshot:
-    """What follows the newest snapshot of the history, and that snapshot's bytes and time."""
+    """What follows the newest snapshot of the history, and that snapshot's bytes and time.
+    `content`: the bytes that follow it, decompressed."""
 
     objects: int = 0
     bytes: int = 0
+    content: int = 0
     snapshot_bytes: int = 0
     snapshot_ms: int = 0
 
@@ -172,13 +176,17 @@ class BackupWriter:
             except StoreUnavailable as error:
                 self._failed(store.place, f"{store.place} cannot be used: {error}.")
                 await asyncio.sleep(AGAIN_S)
+            except ObjectTooLarge as error:
+                self._failed(store.place, str(error))
+                await asyncio.sleep(AGAIN_S)
             finally:
                 await store.close()
 
     # --- writing ---------------------------------------------------------------------------------
 
     async def _follow(self, store: BackupStore, wanted: object) -> None:
-        """Write to a place until the spec asks for another one. Raises `StoreUnavailable`."""
+        """Write to a place until the spec asks for another one. Raises `StoreUnavailable` and
+        `ObjectTooLarge`."""
         await self._list(store)
         while self._place.wanted == wanted and self._log.active:
             now_ms = self._now_ms()
@@ -190,10 +198,8 @@ class BackupWriter:
                 await tail.wait_beyond(MetadataOffset(self._end.end), int(LOOK_S * 1000))
                 continue
             self._begin_write()
-            if self._end is None or self._since.due(now_ms) or not _continues(tail, self._end):
+            if self._since.due(now_ms) or not await self._write_batches(store, tail):
                 await self._write_snapshot(store)
-            else:
-                await self._write_batches(store, tail, self._end)
             await asyncio.sleep(EVERY_S)
 
     async def _write_snapshot(self, store: BackupStore) -> None:
@@ -214,10 +220,16 @@ class BackupWriter:
         self._since = _SinceSnapshot(snapshot_bytes=size, snapshot_ms=name.written_ms)
         await self._drop_excess(store)
 
-    async def _write_batches(
-        self, store: BackupStore, tail: MetadataTail, last: ObjectName
-    ) -> None:
+    async def _write_batches(self, store: BackupStore, tail: MetadataTail) -> bool:
+        """Store the next batches. Return False if they do not follow what is stored, or if too
+        many bytes would then follow one snapshot."""
+        last = self._end
+        if last is None or not _continues(tail, last):
+            return False
         batches = tail.read(MetadataOffset(last.end))
+        content = self._since.content + backup_objects.content_bytes(batches)
+        if content > backup_objects.BATCHES_BYTES_MAX:
+            return False
         newest = batches[-1]
         name = ObjectName(
             is_snapshot=False,
@@ -232,6 +244,8 @@ class BackupWriter:
         size = await self._write(store, Content(name=name, term_id=term_id, batches=batches))
         self._since.objects += 1
         self._since.bytes += size
+        self._since.content = content
+        return True
 
     async def _write(self, store: BackupStore, content: Content) -> int:
         data = await asyncio.to_thread(backup_objects.encode, content, self._cluster_id)
@@ -264,9 +278,11 @@ class BackupWriter:
 
     def _followed(self, history: tuple[ObjectName, ...]) -> _SinceSnapshot:
         first, rest = history[0], history[1:]
+        size = sum(self._names[one] for one in rest)
         return _SinceSnapshot(
             objects=len(rest),
-            bytes=sum(self._names[one] for one in rest),
+            bytes=size,
+            content=RATIO * size,
             snapshot_bytes=self._names[first],
             snapshot_ms=first.written_ms,
         )

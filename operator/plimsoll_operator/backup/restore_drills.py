@@ -18,7 +18,7 @@ from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.api.due_times import BadSchedule, DueTimes
-from plimsoll_operator.backup.backup_objects import NEWEST, Proof, parse_proof
+from plimsoll_operator.backup.backup_objects import NEWEST, POINT_BYTES_MAX, Proof, parse_proof
 from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, read_point
 from plimsoll_operator.backup.backup_stores import BackupStore, StoreUnavailable
 from plimsoll_operator.backup.backup_writer import BackupState, FollowedController, WantedPlace
@@ -114,8 +114,14 @@ class RestoreDrills:
         standing = self._log.tail.standing(MetadataOffset(end), copy.nonce, copy.image.term_id)
         if standing not in (Standing.WITHIN, Standing.TOO_OLD):
             return f"The backup ends at offset {end} with another history than the metadata log."
+        raw = await asyncio.to_thread(encode_image, copy.image)
+        if len(raw) > POINT_BYTES_MAX:
+            return (
+                f"The image at offset {end} has {len(raw)} bytes; a drill restores at most "
+                f"{POINT_BYTES_MAX}."
+            )
         with tempfile.TemporaryDirectory(prefix="plimsoll-drill-") as scratch:
-            image = await _through(Path(scratch), self._cluster_id, copy)
+            image = await _through(Path(scratch), self._cluster_id, copy, raw)
         if not await asyncio.to_thread(_are_equal, image, copy.image):
             return f"What was restored up to offset {end} differs from the backup."
         now = self._log.image
@@ -149,12 +155,12 @@ class RestoreDrills:
             self._changed()
 
 
-async def _through(scratch: Path, cluster_id: UUID, copy: ProvenCopy) -> ClusterImage:
-    """Restore a copy into a metadata log in the directory, and return what the log then holds.
-    Raises MetadataLogError and OSError."""
+async def _through(scratch: Path, cluster_id: UUID, copy: ProvenCopy, raw: bytes) -> ClusterImage:
+    """Restore a copy, with the encoded image `raw`, into a metadata log in the directory, and
+    return what the log then holds. Raises MetadataLogError and OSError."""
     log = DirectoryLog(scratch, cluster_id)
     history = RestoredHistory(
-        image_bytes=await asyncio.to_thread(encode_image, copy.image),
+        image_bytes=raw,
         end_offset=copy.image.next_offset,
         nonce=copy.nonce,
         controller_epoch=copy.controller_epoch,

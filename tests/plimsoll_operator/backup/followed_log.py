@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -108,12 +109,24 @@ def writer_of(
 
 async def written(writer: BackupWriter, log: FollowedLog) -> None:
     """Run the writer until it has stored everything."""
+    async with running(writer) as task:
+        await until(
+            lambda: task.done() or (writer.state is not None and writer.state.end >= log.tail.end)
+        )
+        assert not task.done(), task.exception()
+
+
+@contextlib.asynccontextmanager
+async def running(writer: BackupWriter) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.ensure_future(writer.run())
     try:
-        async with asyncio.timeout(30):
-            while writer.state is None or writer.state.end < log.tail.end:
-                assert not task.done(), task.exception()
-                await asyncio.sleep(0.005)
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

@@ -17,10 +17,12 @@ from plimsoll_operator.backup.backup_objects import (
     NEWEST,
     Content,
     ObjectName,
+    ObjectTooLarge,
     ObjectUnreadable,
     Point,
     Proof,
     chain,
+    content_bytes,
     decode,
     encode,
     excess,
@@ -155,6 +157,16 @@ def forged(raw: bytes, name: ObjectName, size: int | None = None) -> bytes:
 def test_hostile_object_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(ObjectUnreadable, match=why):
         decode(data, CONTENT.name, CLUSTER)
+
+
+def test_content_beyond_its_bound_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = snapshot(1)
+    whole = Content(name=name, term_id="", image=bytes(100))
+    monkeypatch.setattr(backup_objects, "SNAPSHOT_BYTES_MAX", 100)
+    assert decode(encode(whole, CLUSTER), name, CLUSTER).size == 100
+    with pytest.raises(ObjectTooLarge, match="takes 101 bytes"):
+        encode(Content(name=name, term_id="", image=bytes(101)), CLUSTER)
+    assert len(msgspec.msgpack.encode(CONTENT.batches)) <= content_bytes(CONTENT.batches)
 
 
 # --- points ---------------------------------------------------------------------------------------

@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.plimsoll_operator.backup.followed_log import FollowedLog, writer_of, written
+from tests.plimsoll_operator.backup.followed_log import (
+    FollowedLog,
+    running,
+    until,
+    writer_of,
+    written,
+)
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.image_encoding import encode_image
-from plimsoll_operator.backup import backup_writer
+from plimsoll_core.ids import MetadataOffset
+from plimsoll_operator.backup import backup_objects, backup_writer
 from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point, parse
 from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, parsed, read_point
 from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoredName, StoreUnavailable
@@ -139,6 +146,55 @@ async def test_place_that_refuses_is_tried_again(tmp_path: Path) -> None:
     assert writer.state is not None
     assert writer.state.why == ""
     assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_batches_beyond_their_bound_become_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, hours = FollowedLog(), Hours()
+    log.change()
+    one = backup_objects.content_bytes(log.tail.read(MetadataOffset(log.image.next_offset - 2)))
+    monkeypatch.setattr(backup_objects, "BATCHES_BYTES_MAX", 2 * one)
+    writer = writer_of(log, tmp_path, hours)
+    async with running(writer):
+        for _ in range(6):
+            await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
+            log.change()
+    kinds = [one.is_snapshot for one in names_in(tmp_path)]
+    assert kinds == [True, False, False, True, False, False]
+
+
+async def test_metadata_too_large_is_refused_with_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_objects, "SNAPSHOT_BYTES_MAX", 10)
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.why != "")
+    assert writer.state is not None
+    assert "a backup holds at most 10" in writer.state.why
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_point_is_read_within_one_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No object is too large, but all of them together."""
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    for _ in range(4):
+        await written(writer, log)
+        log.change()
+    sizes = [
+        backup_objects.decode((tmp_path / str(one)).read_bytes(), one, CLUSTER).size
+        for one in names_in(tmp_path)
+    ]
+    monkeypatch.setattr(backup_objects, "POINT_BYTES_MAX", sum(sizes))
+    await read(tmp_path)
+    monkeypatch.setattr(backup_objects, "POINT_BYTES_MAX", sum(sizes) - 1)
+    with pytest.raises(NoPoint, match="are allowed"):
+        await read(tmp_path)
 
 
 async def test_deleted_objects_are_noticed_and_stored_again(

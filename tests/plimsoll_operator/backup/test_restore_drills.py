@@ -148,6 +148,15 @@ async def test_backup_of_another_history_fails_its_drill(scene: Scene) -> None:
     assert "another history" in state_of(scene).drill_failed
 
 
+async def test_image_too_large_for_scratch_fails_its_drill(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_drills, "POINT_BYTES_MAX", 10)
+    async with scene.drilling():
+        await scene.until_ended()
+    assert "a drill restores at most 10" in state_of(scene).drill_failed
+
+
 async def test_bad_schedule_is_told(scene: Scene) -> None:
     async with scene.drilling():
         await scene.until_ended()
