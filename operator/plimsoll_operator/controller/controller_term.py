@@ -140,6 +140,9 @@ class ControllerOptions:
     metadata log lost its records: it is restored from their copies before anything is committed."""
     read_backup: ReadBackup = no_backup
     """Function that reads the cluster's backup, up to the point that a person asks for."""
+    point_asked: Callable[[], bool] = lambda: False
+    """Function that returns True if a person asks for a point of the backup. Otherwise the backup
+    is not read while brokers' copies will do."""
     backup_asked: Callable[[], bool] = lambda: False
     """Function that returns True if an empty metadata log is not begun while there may be a backup:
     a person asks for one of its points, or states the id of a former cluster."""
@@ -525,7 +528,11 @@ class Controller:
             self._log,
             self._clock,
             self.options.restore_choice,
-            replace(options, read_backup=self.options.read_backup),
+            replace(
+                options,
+                read_backup=self.options.read_backup,
+                point_asked=self.options.point_asked,
+            ),
             expected,
         )
         try:

@@ -50,6 +50,8 @@ EPOCHS_ABOVE = 1_000
 did not answer may know newer controllers."""
 PATIENCE_S = 10.0
 """Seconds that one copy may take from its request to its next part."""
+BACKUP_S = 300.0
+"""Seconds that a backup may take to be read. Brokers' new answers are not judged meanwhile."""
 WAITS = frozenset({Unsure.NO_COPY, Unsure.AWAY, Unsure.ONE_HOLDER, Unsure.OTHER_HISTORY})
 """Reasons that more answers of brokers can remove."""
 
@@ -75,11 +77,13 @@ async def no_backup() -> BackupOffer | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorationOptions:
     """`quiet_ms`: how long to wait for another broker's answer; `all_ms`: the longest time to wait
-    for answers in all; `read_backup`: reads the cluster's backup."""
+    for answers in all; `read_backup`: reads the cluster's backup; `point_asked`: returns True if a
+    person asks for one of its points."""
 
     quiet_ms: int = 5_000
     all_ms: int = 20_000
     read_backup: ReadBackup = no_backup
+    point_asked: Callable[[], bool] = lambda: False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +114,6 @@ class Restoration:
         self._confirmed = confirmed
         self._options = options
         self._expected = expected
-        self._read_backup = options.read_backup
         self._offer: BackupOffer | None = None
         # Brokers with a volume that was never used.
         self._unused: set[BrokerId] = set()
@@ -259,7 +262,9 @@ class Restoration:
     async def _decide(self, log: StoredLog) -> Restore | NotRestored:
         """Decide by what brokers have; where that does not do, by the backup."""
         decision = await self._by_brokers(log)
-        self._offer = offer = await self._read_backup()
+        if isinstance(decision, Restore) and not self._options.point_asked():
+            return decision
+        self._offer = offer = await self._backup()
         if offer is None or (isinstance(decision, Restore) and not offer.asked):
             return decision
         if offer.copy is None:
@@ -274,6 +279,14 @@ class Restoration:
         if isinstance(found, NotRestored) and isinstance(decision, NotRestored):
             found = replace(found, choices=(*found.choices, *decision.choices))
         return found
+
+    async def _backup(self) -> BackupOffer | None:
+        try:
+            async with asyncio.timeout(BACKUP_S):
+                return await self._options.read_backup()
+        except TimeoutError:
+            why = f"The backup could not be read within {BACKUP_S:.0f} seconds."
+            return BackupOffer(why=why, asked=self._options.point_asked())
 
     def _case(self, log: StoredLog) -> RestoreCase:
         return RestoreCase(

@@ -77,6 +77,11 @@ class ClusterBackup:
         return bool(self._annotation or found.spec.cluster_id)
 
     @property
+    def point_asked(self) -> bool:
+        """Return True if a person asks for a point of the backup."""
+        return bool(self._annotation)
+
+    @property
     def _annotation(self) -> str:
         found = self._cluster()
         return "" if found is None else found.metadata.annotations.get(RESTORE_FROM_BACKUP, "")

@@ -115,6 +115,7 @@ class LedCluster:
                 on_open=self._opened,
                 restore_choice=self._restore_choice,
                 read_backup=self._backup.read,
+                point_asked=lambda: self._backup.point_asked,
                 backup_asked=lambda: self._backup.asked,
                 on_restoring=self._restoring,
                 expects_copies=self._expects_copies,

@@ -1,0 +1,103 @@
+"""Attempts to restore a metadata log from brokers' copies: when the backup is read, and what it
+may decide."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.plimsoll_operator.test_group_commit import CLUSTER
+from tests.plimsoll_operator.test_restore_decision import NEW, OLD, Chain
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.metadata_copy import OfferMetadataCopy
+from plimsoll_operator.controller import metadata_restoration
+from plimsoll_operator.controller.decision_clock import Clock
+from plimsoll_operator.controller.metadata_restoration import (
+    BackupOffer,
+    Restoration,
+    RestorationOptions,
+)
+from plimsoll_operator.controller.restore_decision import NotRestored, Restore, StoredLog
+from plimsoll_operator.metalog.directory import DirectoryLog
+
+
+@dataclass
+class Attempt:
+    """One restore of an empty log in `path`. `backup`: what the backup offers; `confirmed`: what a
+    person has confirmed."""
+
+    path: Path
+    backup: BackupOffer | None = None
+    hangs: bool = False
+    asked: bool = False
+    confirmed: str = ""
+    reads: int = 0
+
+    async def read(self) -> BackupOffer | None:
+        self.reads += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        return self.backup
+
+    async def of(self, *chains: Chain) -> Restore | NotRestored:
+        """Return the outcome if brokers 1, 2 … offer these copies."""
+        log = DirectoryLog(self.path, CLUSTER)
+        restoration = Restoration(
+            CLUSTER,
+            log,
+            Clock(),
+            lambda: self.confirmed,
+            RestorationOptions(
+                quiet_ms=1_000,
+                all_ms=2_000,
+                read_backup=self.read,
+                point_asked=lambda: self.asked,
+            ),
+        )
+        brokers = [
+            asyncio.ensure_future(self._send(restoration, number + 1, chain))
+            for number, chain in enumerate(chains)
+        ]
+        try:
+            return await restoration.run(StoredLog())
+        finally:
+            await asyncio.gather(*brokers)
+            await log.close()
+
+    async def _send(self, restoration: Restoration, broker_id: int, chain: Chain) -> None:
+        data, part = chain.sent(), b""
+        while True:
+            offer = OfferMetadataCopy(
+                cluster_id=CLUSTER,
+                broker_id=BrokerId(broker_id),
+                controller_epoch=chain.position.controller_epoch,
+                position=chain.position,
+                size=len(data) if part else 0,
+                data=part,
+            )
+            wanted = await restoration.offered(offer)
+            if not wanted.length:
+                return
+            assert wanted.start == 0
+            part = data
+
+
+async def test_certain_copies_are_restored_without_backup(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, hangs=True)
+    found = await attempt.of(NEW, NEW, NEW)
+    assert isinstance(found, Restore)
+    assert found.image == NEW.image
+    assert attempt.reads == 0
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_backup_that_hangs_ends_with_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setattr(metadata_restoration, "BACKUP_S", 0.01)
+    found = await Attempt(tmp_path, hangs=True, asked=asked).of(*([NEW] * 3 if asked else [OLD]))
+    assert isinstance(found, NotRestored)
+    assert "could not be read within" in found.sentence
