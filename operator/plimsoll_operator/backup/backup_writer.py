@@ -46,6 +46,8 @@ BYTES_MIN = 1024 * 1024
 RATIO = 8
 """How much larger than stored the content of an earlier operator's objects is taken to be."""
 SNAPSHOT_MS = backup_objects.DAY_MS
+DELETES_MAX = 50
+"""Most objects that are deleted after one write."""
 LIST_MS = 3_600_000
 """How often the names in the place are read again: objects may be gone, and others too old."""
 
@@ -68,12 +70,14 @@ class WantedPlace(Protocol):
 @dataclass(slots=True, kw_only=True)
 class BackupState:
     """What is known of a cluster's backup. `why`: why it cannot be written, empty if it can;
-    `end`: the metadata offset up to which it is stored; `stored_ms`: when something was stored
-    last, or found stored; `oldest_ms`: the oldest point; `drill_failed`: why the last drill failed,
-    empty if it did not."""
+    `not_deleted`: why old objects cannot be deleted, empty if they can; `end`: the metadata offset
+    up to which it is stored; `stored_ms`: when something was stored last, or found stored;
+    `oldest_ms`: the oldest point; `drill_failed`: why the last drill failed, empty if it did
+    not."""
 
     place: str = ""
     why: str = ""
+    not_deleted: str = ""
     end: int = 0
     stored_ms: int = 0
     oldest_ms: int = 0
@@ -144,6 +148,8 @@ class BackupWriter:
         self._now_ms = now_ms
         self._changed = changed
         self._names: dict[ObjectName, int] = {}
+        # Objects to delete.
+        self._excess: list[ObjectName] = []
         self._since = _SinceSnapshot()
         self._end: ObjectName | None = None
         self._listed_ms = 0
@@ -193,13 +199,15 @@ class BackupWriter:
             if now_ms >= self._listed_ms + LIST_MS:
                 await self._list(store)
             tail = self._log.tail
-            if self._end is not None and self._end.end >= tail.end:
+            if self._end is not None and self._end.end >= tail.end and _continues(tail, self._end):
                 self._stored()
+                await self._drop_excess(store)
                 await tail.wait_beyond(MetadataOffset(self._end.end), int(LOOK_S * 1000))
                 continue
             self._begin_write()
             if self._since.due(now_ms) or not await self._write_batches(store, tail):
                 await self._write_snapshot(store)
+            await self._drop_excess(store)
             await asyncio.sleep(EVERY_S)
 
     async def _write_snapshot(self, store: BackupStore) -> None:
@@ -218,7 +226,7 @@ class BackupWriter:
         raw = await asyncio.to_thread(encode_image, image)
         size = await self._write(store, Content(name=name, term_id=image.term_id, image=raw))
         self._since = _SinceSnapshot(snapshot_bytes=size, snapshot_ms=name.written_ms)
-        await self._drop_excess(store)
+        self._find_excess()
 
     async def _write_batches(self, store: BackupStore, tail: MetadataTail) -> bool:
         """Store the next batches. Return False if they do not follow what is stored, or if too
@@ -274,7 +282,7 @@ class BackupWriter:
         state = self._known()
         state.place = store.place
         state.proof = newest_proof(found) or state.proof
-        await self._drop_excess(store)
+        self._find_excess()
 
     def _followed(self, history: tuple[ObjectName, ...]) -> _SinceSnapshot:
         first, rest = history[0], history[1:]
@@ -287,11 +295,28 @@ class BackupWriter:
             snapshot_ms=first.written_ms,
         )
 
+    def _find_excess(self) -> None:
+        self._excess = backup_objects.excess(self._names, self._place.keep_ms, self._now_ms())
+
     async def _drop_excess(self, store: BackupStore) -> None:
-        now_ms = self._now_ms()
-        for name in backup_objects.excess(self._names, self._place.keep_ms, now_ms):
-            await store.delete(str(name))
-            del self._names[name]
+        """Delete some of the objects that are not kept, the oldest first. A place that refuses it
+        is asked again once names are listed; what is written does not depend on it."""
+        if not self._excess:
+            return
+        why = ""
+        try:
+            for name in self._excess[:DELETES_MAX]:
+                await store.delete(str(name))
+                self._names.pop(name, None)
+            del self._excess[:DELETES_MAX]
+        except StoreUnavailable as error:
+            self._excess, why = [], f"{error}."
+        state = self._known()
+        if why != state.not_deleted:
+            if why:
+                logger.warning("old objects of the metadata's backup cannot be deleted: %s", why)
+            state.not_deleted = why
+            self._changed()
 
     # --- what is known ----------------------------------------------------------------------------
 

@@ -133,10 +133,13 @@ class RestoreDrills:
         copy = found.copy
         proof = Proof(at_ms=self._now_ms(), end=int(copy.image.next_offset), digest=copy.digest)
         await store.write(str(proof), b"")
-        for one in await store.stored():
-            earlier = parse_proof(one.name)
-            if earlier is not None and earlier.at_ms < proof.at_ms:
-                await store.delete(one.name)
+        try:
+            for one in await store.stored():
+                earlier = parse_proof(one.name)
+                if earlier is not None and earlier.at_ms < proof.at_ms:
+                    await store.delete(one.name)
+        except StoreUnavailable as error:
+            logger.warning("names of earlier drills are not deleted: %s", error)
         state.proof, state.drill_due_ms, state.drill_failed = proof, None, ""
         logger.info(
             "a restore drill proved the backup in %s up to offset %d, digest %s (%d objects, %d "

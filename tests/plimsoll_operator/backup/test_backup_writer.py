@@ -197,6 +197,67 @@ async def test_point_is_read_within_one_budget(
         await read(tmp_path)
 
 
+class Undeletable(DirectoryBackup):
+    """A place that refuses to delete."""
+
+    refuses = True
+    deleted = 0
+
+    async def delete(self, name: str) -> None:
+        if self.refuses:
+            raise StoreUnavailable("DELETE was answered 403")
+        self.deleted += 1
+        await super().delete(name)
+
+
+async def test_place_that_deletes_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it deletes, old objects go, a few after each write."""
+    monkeypatch.setattr(backup_writer, "OBJECTS_MAX", 1)
+    monkeypatch.setattr(backup_writer, "DELETES_MAX", 1)
+    log, hours, store = FollowedLog(), Hours(), Undeletable(tmp_path)
+    for _ in range(20):
+        writer = writer_of(log, store, hours)
+        log.change()
+        await written(writer, log)
+        hours.now_ms += 86_400_000
+    state = writer.state
+    assert state is not None
+    assert state.why == ""
+    assert (await read(tmp_path)).copy.image == log.image
+    assert len(names_in(tmp_path)) == 20
+    store.refuses = False
+    writer = writer_of(log, store, hours)
+    async with running(writer):
+        await until(lambda: store.deleted >= 10)
+    assert writer.state is not None
+    assert writer.state.not_deleted == ""
+
+
+async def test_refused_deletion_is_told(tmp_path: Path) -> None:
+    log, hours, store = FollowedLog(), Hours(), Undeletable(tmp_path)
+    writer = writer_of(log, store, hours)
+    async with running(writer):
+        for _ in range(10):
+            log.change()
+            await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
+            hours.now_ms += 86_400_000
+        await until(lambda: writer.state is not None and "403" in writer.state.not_deleted)
+
+
+async def test_other_history_of_equal_length_is_stored(tmp_path: Path) -> None:
+    log, other, hours = FollowedLog(), FollowedLog(), Hours()
+    assert log.tail.end == other.tail.end
+    writer = writer_of(log, tmp_path, hours)
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
+        log.tail, log.image = other.tail, other.image
+        nonce = other.tail.end_nonce
+        await until(lambda: nonce in {one.nonce for one in names_in(tmp_path)})
+    assert (await read(tmp_path)).copy.nonce == nonce
+
+
 async def test_deleted_objects_are_noticed_and_stored_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_operator.api.due_times import DueTimes
 from plimsoll_operator.backup import backup_writer, restore_drills
-from plimsoll_operator.backup.backup_stores import DirectoryBackup
+from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoreUnavailable
 from plimsoll_operator.backup.backup_writer import BackupState, newest_proof
 from plimsoll_operator.backup.restore_drills import RestoreDrills
 
@@ -120,6 +120,22 @@ async def test_drill_comes_again_at_its_time(scene: Scene) -> None:
     assert second.at_ms >= first.at_ms + DAY_MS
     found = await DirectoryBackup(scene.path).stored()
     assert sum(one.name.startswith("proved-") for one in found) == 1
+
+
+class Undeletable(DirectoryBackup):
+    async def delete(self, name: str) -> None:
+        raise StoreUnavailable(f"DELETE of {name} was answered 403")
+
+
+async def test_place_that_deletes_nothing_is_proven(scene: Scene) -> None:
+    scene.place.stored_in = Undeletable(scene.path)
+    async with scene.drilling():
+        await scene.until_ended()
+        first = state_of(scene).proof
+        scene.clock.now_ms += DAY_MS
+        await scene.until_ended(2)
+    assert state_of(scene).drill_failed == ""
+    assert state_of(scene).proof != first
 
 
 async def test_damaged_backup_fails_its_drill_until_mended(scene: Scene) -> None:

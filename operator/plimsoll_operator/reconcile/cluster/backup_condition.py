@@ -50,4 +50,6 @@ def backup_conditions(term: Term) -> list[Condition]:
         f"Committed metadata is stored in {state.place} within seconds. Records of topics and "
         "offsets of groups are not in it."
     )
+    if state.not_deleted:
+        text += f" Old objects cannot be deleted: {state.not_deleted}"
     return [condition(TYPE, True, "Stored", text)]
