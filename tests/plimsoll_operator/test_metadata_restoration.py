@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.plimsoll_operator.test_group_commit import CLUSTER
-from tests.plimsoll_operator.test_restore_decision import NEW, OLD, Chain
+from tests.plimsoll_operator.test_restore_decision import NEW, OLD, Chain, of_backup
 
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.cluster.model import HistoryRestored
+from plimsoll_core.cluster.records import ControllerChanged
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.metadata_copy import OfferMetadataCopy
 from plimsoll_operator.controller import metadata_restoration
 from plimsoll_operator.controller.decision_clock import Clock
@@ -101,3 +103,43 @@ async def test_backup_that_hangs_ends_with_reason(
     found = await Attempt(tmp_path, hangs=True, asked=asked).of(*([NEW] * 3 if asked else [OLD]))
     assert isinstance(found, NotRestored)
     assert "could not be read within" in found.sentence
+
+
+async def test_point_below_brokers_copies_offers_both_ways(tmp_path: Path) -> None:
+    """Brokers agree, and a person asks for an older point."""
+    attempt = Attempt(tmp_path, backup=BackupOffer(copy=of_backup(OLD), asked=True), asked=True)
+    found = await attempt.of(NEW, NEW, NEW)
+    assert isinstance(found, NotRestored)
+    (choice,) = found.choices
+    assert choice.end_offset == NEW.image.next_offset
+    remove, delete = (found.sentence.index(part) for part in ("remove the annotation", "delete"))
+    assert remove < delete
+    attempt.confirmed = choice.value
+    confirmed = await attempt.of(NEW, NEW, NEW)
+    assert isinstance(confirmed, Restore)
+    assert confirmed.image == NEW.image
+
+
+async def test_annotation_of_restored_point_is_ignored(tmp_path: Path) -> None:
+    """Brokers followed the history that began with it, and the log is lost again."""
+    backup = of_backup(OLD)
+    row = HistoryRestored(
+        at_ms=1,
+        end_offset=backup.image.next_offset,
+        digest=backup.digest,
+        from_backup=True,
+        confirmed=True,
+    )
+    opening = ControllerChanged(
+        cause="TakeOver",
+        controller_epoch=ControllerEpoch(1_000_002),
+        identity="o",
+        term_id="later",
+        restored=row,
+    )
+    chain = OLD.add(opening, epoch=1_000_002)
+    attempt = Attempt(tmp_path, backup=BackupOffer(copy=backup, asked=True), asked=True)
+    found = await attempt.of(chain, chain, chain)
+    assert isinstance(found, Restore)
+    assert found.image == chain.image
+    assert not found.from_backup

@@ -38,6 +38,7 @@ from plimsoll_operator.controller.restore_decision import (
     StoredLog,
     Unsure,
     decide_restore,
+    offer_of,
     prove_copy,
 )
 from plimsoll_operator.metalog.interface import MetadataLog, RestoredHistory
@@ -262,23 +263,37 @@ class Restoration:
     async def _decide(self, log: StoredLog) -> Restore | NotRestored:
         """Decide by what brokers have; where that does not do, by the backup."""
         decision = await self._by_brokers(log)
-        if isinstance(decision, Restore) and not self._options.point_asked():
+        if isinstance(decision, Restore) and (
+            not self._options.point_asked() or self._confirmed() == decision.choice
+        ):
             return decision
         self._offer = offer = await self._backup()
-        if offer is None or (isinstance(decision, Restore) and not offer.asked):
+        if offer is None:
+            return decision
+        asked = offer.asked and not self._was_restored(offer.copy)
+        if isinstance(decision, Restore) and not asked:
             return decision
         if offer.copy is None:
             if isinstance(decision, Restore):  # a person asks for a point that there is not
                 decision = NotRestored(reasons=(Unsure.BACKUP,), sentence="")
             return replace(decision, sentence=f"{decision.sentence} {offer.why}".strip())
         furthest = -1 if self._copy is None else int(self._copy.image.next_offset)
-        if not offer.asked and offer.copy.image.next_offset <= furthest:
+        if not asked and offer.copy.image.next_offset <= furthest:
             return decision
-        case = replace(self._case(log), copy=offer.copy, exact=offer.asked)
+        case = replace(self._case(log), copy=offer.copy, exact=asked)
         found = decide_restore(case)
-        if isinstance(found, NotRestored) and isinstance(decision, NotRestored):
-            found = replace(found, choices=(*found.choices, *decision.choices))
-        return found
+        if isinstance(found, Restore):
+            return found
+        by_brokers = (offer_of(decision),) if isinstance(decision, Restore) else decision.choices
+        return replace(found, choices=(*found.choices, *by_brokers))
+
+    def _was_restored(self, backup: ProvenCopy | None) -> bool:
+        """Return True if the history of the brokers began with this point of the backup: the
+        annotation that asks for it was forgotten."""
+        row = None if self._copy is None else self._copy.image.restored
+        if row is None or backup is None or not row.from_backup:
+            return False
+        return (row.end_offset, row.digest) == (backup.image.next_offset, backup.digest)
 
     async def _backup(self) -> BackupOffer | None:
         try:

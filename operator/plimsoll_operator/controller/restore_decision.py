@@ -33,6 +33,7 @@ from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.requests import LogPosition
 from plimsoll_core.phrasing import brokers_text, sentence_start
+from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP
 from plimsoll_operator.controller.commit_queue import Restored, merged, replay, wholes
 from plimsoll_operator.controller.history_differences import given_up, only_holders
 from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
@@ -251,6 +252,16 @@ class Choice:
     from_backup: bool = False
 
 
+def offer_of(restore: Restore) -> Choice:
+    """Return the offer of a history that could be restored without a person."""
+    return Choice(
+        value=restore.choice,
+        keeps_log=False,
+        end_offset=restore.image.next_offset,
+        from_brokers=restore.from_brokers,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRestored:
     """The log is not restored by itself. `reasons`: why, worst first; `sentence`: the same for
@@ -295,7 +306,7 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
     if not found:
         return _restore_copy(case, copy, ends)
     if copy.broker_id is None and (against := _against(case, copy.standing)):
-        return _without_copies(copy, found, against)
+        return _without_copies(copy, found, against, asked=case.exact)
     kept = _KeptLog.of(case, copy)
     if kept is not None and case.confirmed == kept.choice(case):
         return kept.restore(case)
@@ -335,15 +346,22 @@ def _restore_copy(
 
 
 def _without_copies(
-    copy: ProvenCopy, found: tuple[tuple[Unsure, str], ...], against: tuple[BrokerId, ...]
+    copy: ProvenCopy,
+    found: tuple[tuple[Unsure, str], ...],
+    against: tuple[BrokerId, ...],
+    *,
+    asked: bool,
 ) -> NotRestored:
     """Return why a backup is not restored while these brokers hold copies of another history, or of
-    a longer one: a broker sets no log aside for a backup, since all would do so."""
+    a longer one: a broker sets no log aside for a backup, since all would do so. `asked`: True if a
+    person asks for a point of it."""
     doubts = tuple(sentence for _, sentence in found)
+    keep = f"To keep the brokers' history, remove the annotation {RESTORE_FROM_BACKUP}. "
     text = (
         f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored: "
-        f"{'; '.join(doubts)}. A broker's copy wins over a backup: to go back further, stop "
-        f"{brokers_text(against)} and delete the directory __cluster_metadata from their volumes."
+        f"{'; '.join(doubts)}. A broker's copy wins over a backup. {keep if asked else ''}To lose "
+        f"the brokers' newer metadata and go back to the backup, stop {brokers_text(against)} and "
+        "delete the directory __cluster_metadata from their volumes."
     )
     return NotRestored(reasons=tuple(reason for reason, _ in found), sentence=text, doubts=doubts)
 
