@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import msgspec
+import pytest
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.image import apply_all
@@ -26,6 +27,7 @@ from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition
+from plimsoll_operator.controller import restore_decision
 from plimsoll_operator.controller.commit_queue import merged
 from plimsoll_operator.controller.restore_decision import (
     NotRestored,
@@ -302,6 +304,15 @@ def test_copy_with_gap_or_contradiction_is_not_proven() -> None:
         stored = zlib.compress(msgspec.msgpack.encode(content))
         assert isinstance(prove_copy(stored, CLUSTER, BrokerId(1), NEW.position), str)
     assert isinstance(prove_copy(b"no copy", CLUSTER, BrokerId(1), NEW.position), str)
+
+
+def test_copy_that_breaks_its_judge_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: object) -> list[str]:
+        raise AttributeError("of a kind that nobody foresaw")
+
+    monkeypatch.setattr(restore_decision.invariants, "violations", judge)
+    found = prove_copy(NEW.sent(), CLUSTER, BrokerId(1), NEW.position)
+    assert found == "it cannot be judged: AttributeError"
 
 
 # --- a broker that returns with another history ---------------------------------------------------

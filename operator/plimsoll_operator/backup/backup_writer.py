@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -24,6 +24,7 @@ from plimsoll_operator.backup import backup_objects
 from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectTooLarge, Proof
 from plimsoll_operator.backup.backup_reading import parsed
 from plimsoll_operator.backup.backup_stores import BackupStore, StoredName, StoreUnavailable
+from plimsoll_operator.controller.metadata_restoration import EPOCHS_ABOVE
 from plimsoll_operator.controller.metadata_tail import Committed, MetadataTail, Standing
 
 FINALISED_MS = 120_000
@@ -296,7 +297,8 @@ class BackupWriter:
         )
 
     def _find_excess(self) -> None:
-        self._excess = backup_objects.excess(self._names, self._place.keep_ms, self._now_ms())
+        own = contained(self._names, self._log.image)
+        self._excess = backup_objects.excess(own, self._place.keep_ms, self._now_ms())
 
     async def _drop_excess(self, store: BackupStore) -> None:
         """Delete some of the objects that are not kept, the oldest first. A place that refuses it
@@ -363,6 +365,20 @@ class BackupWriter:
             )
             state.why = why
             self._changed()
+
+
+def contained(names: Iterable[ObjectName], image: ClusterImage) -> list[ObjectName]:
+    """Return the objects that may be of this log's own history. No other is deleted: another
+    cluster with this id may still write it, such as the source of the backup that this cluster was
+    restored from. Epochs skip `EPOCHS_ABOVE` at a restore."""
+    row = image.restored
+    since = image.controller_epoch - EPOCHS_ABOVE // 2
+    return [
+        one
+        for one in names
+        if one.epoch <= image.controller_epoch
+        and (row is None or one.end <= row.end_offset or one.epoch > since)
+    ]
 
 
 def newest_proof(found: list[StoredName]) -> Proof | None:

@@ -33,6 +33,7 @@ ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = (
     "AWS_SESSION_TOKEN",
 )
 AUTHORITY = "ca.crt"
+_PRINTED = re.compile(r"[!-~]*")
 ENTRIES_MAX = 1_000
 """Most entries of a page, by the API."""
 # A key has at most 1,024 bytes before XML escapes it.
@@ -53,10 +54,13 @@ class Login:
 
 def login_of(secret: Mapping[str, str]) -> Login:
     """Return the login in the content of a Secret. Raise ValueError with a part of a sentence if
-    it lacks a key."""
+    it lacks a key, or if a part that is sent does not fit into a header."""
     for key in (ACCESS_KEY, SECRET_KEY):
         if not secret.get(key, "").strip():
             raise ValueError(f"it has no key {key}")
+    for key in (ACCESS_KEY, SESSION_TOKEN):
+        if not _PRINTED.fullmatch(secret.get(key, "").strip()):
+            raise ValueError(f"its {key} has a space, a line break or another odd character")
     return Login(
         access_key=secret[ACCESS_KEY].strip(),
         secret_key=secret[SECRET_KEY].strip(),
@@ -159,7 +163,7 @@ class S3Store:
             ) as answer:
                 body = await _bounded(answer, bytes_max)
                 status = answer.status
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise StoreUnavailable(f"{self.place}: {error or type(error).__name__}") from None
         if status // 100 != 2:
             code = _CODE.search(body)

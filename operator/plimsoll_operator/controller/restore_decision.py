@@ -128,6 +128,15 @@ def prove_copy(
     """Return the metadata in a copy as it was sent, or a sentence that says why it is not proven.
     The copy must be of this cluster, without gaps and contradictions, and end at the position that
     the broker, or the backup (`broker_id` None), states."""
+    try:
+        return _prove(stored, cluster_id, broker_id, position)
+    except Exception as error:  # noqa: BLE001  # whoever made the copy chose its bytes
+        return f"it cannot be judged: {type(error).__name__}"
+
+
+def _prove(
+    stored: bytes, cluster_id: UUID, broker_id: BrokerId | None, position: LogPosition
+) -> ProvenCopy | str:
     inflater = zlib.decompressobj()
     try:
         content = _content.decode(inflater.decompress(stored, CONTENT_BYTES_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from plimsoll_operator.backup.restore_drills import RestoreDrills
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.metadata_restoration import BackupOffer
 from plimsoll_operator.leadership.process_parts import Parts
+
+logger = logging.getLogger("plimsoll.backup")
 
 
 class ClusterBackup:
@@ -110,6 +113,10 @@ class ClusterBackup:
             return BackupOffer(why=str(error), asked=bool(text))
         except StoreUnavailable as error:
             why = f"The backup in {store.place} cannot be read: {error}."
+            return BackupOffer(why=why, asked=bool(text))
+        except Exception as error:  # whoever can write to the place chose what is read
+            logger.exception("the backup in %s cannot be judged", store.place)
+            why = f"The backup in {store.place} cannot be judged: {type(error).__name__}."
             return BackupOffer(why=why, asked=bool(text))
         finally:
             await store.close()

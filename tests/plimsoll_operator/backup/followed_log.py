@@ -12,7 +12,7 @@ from uuid import uuid4
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.image import apply_all
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, HistoryRestored
 from plimsoll_core.cluster.records import (
     ControllerChanged,
     MembersChanged,
@@ -43,7 +43,7 @@ class FollowedLog:
     async def wait_active(self) -> None:
         assert self.active
 
-    def begin_term(self, epoch: int) -> None:
+    def begin_term(self, epoch: int, restored: HistoryRestored | None = None) -> None:
         version = self.image.metadata_version
         self.commit(
             ControllerChanged(
@@ -51,6 +51,7 @@ class FollowedLog:
                 controller_epoch=ControllerEpoch(epoch),
                 identity="o",
                 term_id=f"term-{epoch}" if version >= 5 else "",
+                restored=restored,
             ),
             epoch=epoch,
         )

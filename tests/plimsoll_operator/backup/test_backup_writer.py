@@ -15,6 +15,7 @@ from tests.plimsoll_operator.backup.followed_log import (
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.image_encoding import encode_image
+from plimsoll_core.cluster.model import HistoryRestored
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.backup import backup_objects, backup_writer
 from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point, parse
@@ -195,6 +196,44 @@ async def test_point_is_read_within_one_budget(
     monkeypatch.setattr(backup_objects, "POINT_BYTES_MAX", sum(sizes) - 1)
     with pytest.raises(NoPoint, match="are allowed"):
         await read(tmp_path)
+
+
+class Emptying(DirectoryBackup):
+    """A place that notes what is deleted."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.deleted: list[str] = []
+
+    async def delete(self, name: str) -> None:
+        self.deleted.append(name)
+        await super().delete(name)
+
+
+async def days(log: FollowedLog, store: DirectoryBackup, hours: Hours) -> None:
+    for _ in range(12):
+        log.change()
+        await written(writer_of(log, store, hours), log)
+        hours.now_ms += 86_400_000
+
+
+async def test_cluster_keeps_objects_of_its_restored_twin(tmp_path: Path) -> None:
+    """A cluster is restored elsewhere from the backup of one that goes on."""
+    twin, log, hours, store = FollowedLog(), FollowedLog(), Hours(), Emptying(tmp_path)
+    row = HistoryRestored(at_ms=hours.now_ms, end_offset=MetadataOffset(log.image.next_offset))
+    twin.begin_term(1_003, restored=row)
+    await written(writer_of(twin, tmp_path, hours), twin)
+    theirs = set(names_in(tmp_path))
+    await days(log, store, hours)
+    assert store.deleted
+    assert theirs <= set(names_in(tmp_path))
+    own = set(names_in(tmp_path)) - theirs
+    store.deleted.clear()
+    await days(twin, store, hours)
+    assert store.deleted
+    kept = {one for one in own if one.end > row.end_offset}
+    assert kept
+    assert kept <= set(names_in(tmp_path))
 
 
 class Undeletable(DirectoryBackup):
