@@ -4,18 +4,21 @@ may decide."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.plimsoll_operator.test_group_commit import CLUSTER
-from tests.plimsoll_operator.test_restore_decision import NEW, OLD, Chain, of_backup
+from tests.plimsoll_operator.test_restore_decision import NEW, OLD, Chain, members, of_backup
 
 from plimsoll_core.cluster.model import HistoryRestored
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.metadata_copy import OfferMetadataCopy
-from plimsoll_operator.controller import metadata_restoration
+from plimsoll_operator.controller import metadata_restoration, restore_decision
+from plimsoll_operator.controller.commit_queue import Restored, replay
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.metadata_restoration import (
     BackupOffer,
@@ -24,6 +27,9 @@ from plimsoll_operator.controller.metadata_restoration import (
 )
 from plimsoll_operator.controller.restore_decision import NotRestored, Restore, StoredLog
 from plimsoll_operator.metalog.directory import DirectoryLog
+from plimsoll_operator.metalog.interface import OpenedLog
+
+EMPTIED = StoredLog()
 
 
 @dataclass
@@ -44,12 +50,12 @@ class Attempt:
             await asyncio.Event().wait()
         return self.backup
 
-    async def of(self, *chains: Chain) -> Restore | NotRestored:
+    async def of(self, *chains: Chain, log: StoredLog = EMPTIED) -> Restore | NotRestored:
         """Return the outcome if brokers 1, 2 … offer these copies."""
-        log = DirectoryLog(self.path, CLUSTER)
+        written = DirectoryLog(self.path, CLUSTER)
         restoration = Restoration(
             CLUSTER,
-            log,
+            written,
             Clock(),
             lambda: self.confirmed,
             RestorationOptions(
@@ -64,10 +70,10 @@ class Attempt:
             for number, chain in enumerate(chains)
         ]
         try:
-            return await restoration.run(StoredLog())
+            return await restoration.run(log)
         finally:
             await asyncio.gather(*brokers)
-            await log.close()
+            await written.close()
 
     async def _send(self, restoration: Restoration, broker_id: int, chain: Chain) -> None:
         data, part = chain.sent(), b""
@@ -143,3 +149,22 @@ async def test_annotation_of_restored_point_is_ignored(tmp_path: Path) -> None:
     assert isinstance(found, Restore)
     assert found.image == chain.image
     assert not found.from_backup
+
+
+async def test_log_is_replayed_once_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer of a broker is judged anew; what the log holds is not."""
+    replays: list[int] = []
+
+    def counted(opened: OpenedLog, cluster_id: UUID) -> Restored:
+        replays.append(threading.get_ident())
+        return replay(opened, cluster_id)
+
+    for module in (metadata_restoration, restore_decision):
+        monkeypatch.setattr(module, "replay", counted)
+    longer = NEW.add(members(1, 2), epoch=2)
+    found = await Attempt(tmp_path).of(NEW, longer, log=StoredLog(opened=OLD.opened))
+    assert isinstance(found, NotRestored)
+    assert len(replays) == 1
+    assert replays[0] != threading.get_ident()

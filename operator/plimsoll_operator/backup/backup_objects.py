@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -311,16 +311,26 @@ def chain(names: Iterable[ObjectName], point: Point) -> tuple[ObjectName, ...] |
     return f"the object before {tips[0]} is missing"
 
 
-def history_of(tip: ObjectName, names: Iterable[ObjectName]) -> tuple[ObjectName, ...] | None:
-    """Return the objects from a snapshot, or the log's beginning, to `tip`; None if one of them is
-    missing among `names`."""
-    return _back(tip, _by_end(names))
+def newest_history(
+    names: Iterable[ObjectName], positions: Set[tuple[int, str]]
+) -> tuple[ObjectName, ...]:
+    """Return the objects from a snapshot, or the log's beginning, to the newest one that ends at
+    one of `positions` (offset and nonce) and of which no part is missing; () if there is none."""
+    known = set(names)
+    ends = _by_end(known)
+    tips = (one for one in known if (one.end, one.nonce) in positions)
+    for tip in sorted(tips, key=_rank, reverse=True):
+        if found := _back(tip, ends):
+            return found
+    return ()
 
 
-def _by_end(names: Iterable[ObjectName]) -> dict[tuple[int, str], list[ObjectName]]:
-    ends: dict[tuple[int, str], list[ObjectName]] = {}
-    for one in names:
-        ends.setdefault((one.end, one.nonce), []).append(one)
+def _by_end(names: Iterable[ObjectName]) -> dict[tuple[int, str], ObjectName]:
+    """Return the object to prefer by its end: a snapshot, then the one that reaches back
+    furthest."""
+    ends: dict[tuple[int, str], ObjectName] = {}
+    for one in sorted(names, key=lambda one: (not one.is_snapshot, one.base, str(one))):
+        ends.setdefault((one.end, one.nonce), one)
     return ends
 
 
@@ -329,16 +339,16 @@ def _rank(one: ObjectName) -> tuple[tuple[int, int, int], bool]:
 
 
 def _back(
-    tip: ObjectName, ends: Mapping[tuple[int, str], Sequence[ObjectName]]
+    tip: ObjectName, ends: Mapping[tuple[int, str], ObjectName]
 ) -> tuple[ObjectName, ...] | None:
     """Return the objects from a snapshot, or the log's beginning, to `tip`; None if one is
-    missing. A snapshot is preferred, then the object that reaches back furthest."""
+    missing."""
     found = [tip]
     while not found[-1].is_snapshot and (nonce := found[-1].before) is not None:
-        before = ends.get((found[-1].base, nonce), ())
-        if not before or len(found) > OBJECTS_MAX:
+        before = ends.get((found[-1].base, nonce))
+        if before is None or len(found) > OBJECTS_MAX:
             return None
-        found.append(min(before, key=lambda one: (not one.is_snapshot, one.base, str(one))))
+        found.append(before)
     if not found[-1].is_snapshot and found[-1].base != 0:
         return None
     return tuple(reversed(found))

@@ -41,8 +41,8 @@ class NoPoint(Exception):
 
 async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> BackupCopy:
     """Return the backup in `store` up to a point. Raises `NoPoint` and `StoreUnavailable`."""
-    names = [backup_objects.parse(one.name) for one in await store.stored()]
-    found = backup_objects.chain((one for one in names if one is not None), point)
+    names = [one.name for one in await store.stored()]
+    found = await asyncio.to_thread(lambda: backup_objects.chain(parsed(names), point))
     if isinstance(found, str):
         raise NoPoint(f"The backup in {store.place} cannot be used: {found}.")
     contents, size, inflated = [], 0, 0

@@ -227,7 +227,7 @@ class BackupWriter:
         raw = await asyncio.to_thread(encode_image, image)
         size = await self._write(store, Content(name=name, term_id=image.term_id, image=raw))
         self._since = _SinceSnapshot(snapshot_bytes=size, snapshot_ms=name.written_ms)
-        self._find_excess()
+        await self._find_excess()
 
     async def _write_batches(self, store: BackupStore, tail: MetadataTail) -> bool:
         """Store the next batches. Return False if they do not follow what is stored, or if too
@@ -271,19 +271,21 @@ class BackupWriter:
         one that its log contains and of which no part is missing."""
         found = await store.stored()
         sizes = {one.name: one.size for one in found}
-        self._names = {one: sizes[str(one)] for one in parsed(sizes)}
+        positions = self._log.tail.positions
+
+        def known() -> tuple[dict[ObjectName, int], tuple[ObjectName, ...]]:
+            names = {one: sizes[str(one)] for one in parsed(sizes)}
+            return names, backup_objects.newest_history(names, positions)
+
+        self._names, history = await asyncio.to_thread(known)
         self._listed_ms = self._now_ms()
         self._end, self._since = None, _SinceSnapshot()
-        tail = self._log.tail
-        for one in sorted(self._names, key=lambda name: name.order, reverse=True):
-            if _continues(tail, one) and (history := backup_objects.history_of(one, self._names)):
-                self._end = one
-                self._since = self._followed(history)
-                break
+        if history:
+            self._end, self._since = history[-1], self._followed(history)
         state = self._known()
         state.place = store.place
         state.proof = newest_proof(found) or state.proof
-        self._find_excess()
+        await self._find_excess()
 
     def _followed(self, history: tuple[ObjectName, ...]) -> _SinceSnapshot:
         first, rest = history[0], history[1:]
@@ -296,9 +298,10 @@ class BackupWriter:
             snapshot_ms=first.written_ms,
         )
 
-    def _find_excess(self) -> None:
+    async def _find_excess(self) -> None:
         own = contained(self._names, self._log.image)
-        self._excess = backup_objects.excess(own, self._place.keep_ms, self._now_ms())
+        keep_ms, now_ms = self._place.keep_ms, self._now_ms()
+        self._excess = await asyncio.to_thread(backup_objects.excess, own, keep_ms, now_ms)
 
     async def _drop_excess(self, store: BackupStore) -> None:
         """Delete some of the objects that are not kept, the oldest first. A place that refuses it

@@ -152,7 +152,8 @@ class S3Store:
         path = quote(f"/{self._bucket}/{key}" if key else f"/{self._bucket}", safe="/-_.~")
         words = canonical_query(query or {})
         url = f"{self._endpoint.rstrip('/')}{path}" + (f"?{words}" if words else "")
-        headers = self._signed(method, path, words, data)
+        digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
+        headers = self._signed(method, path, words, digest)
         try:
             async with self._connected().request(
                 method,
@@ -181,11 +182,11 @@ class S3Store:
             )
         return self._session
 
-    def _signed(self, method: str, path: str, query: str, data: bytes) -> dict[str, str]:
+    def _signed(self, method: str, path: str, query: str, digest: str) -> dict[str, str]:
         at = datetime.fromtimestamp(self._now_ms() / 1000, UTC)
         headers = {
             "host": urlsplit(self._endpoint).netloc,
-            "x-amz-content-sha256": hashlib.sha256(data).hexdigest(),
+            "x-amz-content-sha256": digest,
             "x-amz-date": at.strftime("%Y%m%dT%H%M%SZ"),
         }
         if self._login.session_token:

@@ -27,6 +27,7 @@ from plimsoll_core.messages.metadata_copy import (
 )
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker
 from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.controller.commit_queue import Restored, replay
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.restore_decision import (
     CONTRADICTIONS,
@@ -129,6 +130,7 @@ class Restoration:
         self._asked_at_ms = 0
         self._changed = asyncio.Event()
         self._heard_at_ms = clock.now_ms()
+        self._replay: Restored | None = None
         self._epoch = 0
         self._over = False
 
@@ -280,6 +282,7 @@ class Restoration:
         furthest = -1 if self._copy is None else int(self._copy.image.next_offset)
         if not asked and offer.copy.image.next_offset <= furthest:
             return decision
+        log = await self._replayed(log)
         case = replace(self._case(log), copy=offer.copy, exact=asked)
         found = decide_restore(case)
         if isinstance(found, Restore):
@@ -314,11 +317,21 @@ class Restoration:
             expected=self._expected,
         )
 
+    async def _replayed(self, log: StoredLog) -> StoredLog:
+        """Return the log with what it replays to. It is replayed once in an attempt."""
+        if log.opened is None:
+            return log
+        if self._replay is None:
+            self._replay = await asyncio.to_thread(replay, log.opened, self._cluster_id)
+        return replace(log, replayed=self._replay)
+
     async def _by_brokers(self, log: StoredLog) -> Restore | NotRestored:
         began_ms = self._clock.now_ms()
         while True:
             self._changed.clear()
             self._ask()
+            if self._copy is not None:
+                log = await self._replayed(log)
             decision = decide_restore(self._case(log))
             if isinstance(decision, Restore):
                 return decision

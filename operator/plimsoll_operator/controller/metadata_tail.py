@@ -71,6 +71,15 @@ class MetadataTail:
     def end_nonce(self) -> str | None:
         return self._batches[-1].nonce if self._batches else self._start_nonce
 
+    @property
+    def positions(self) -> frozenset[tuple[int, str]]:
+        """Return the ends of the batches that are kept, and of the one before them, each with its
+        nonce."""
+        ends = {(one.base_offset + one.record_count, one.nonce) for one in self._batches}
+        if self._start_nonce is not None:
+            ends.add((self.start, self._start_nonce))
+        return frozenset(ends)
+
     def append(self, batch: MetadataBatchCopy) -> None:
         assert batch.base_offset == self.end, "the tail has no gaps"
         self._batches.append(batch)

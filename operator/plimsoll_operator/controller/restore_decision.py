@@ -197,9 +197,11 @@ class Offered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLog:
     """What is left of the metadata log in storage. `opened`: the log, if it can be opened;
-    `batches`: otherwise all batches that are still stored, in order; `damage`: why it cannot."""
+    `replayed`: the same once it is replayed; `batches`: otherwise all batches that are still
+    stored, in order; `damage`: why it cannot."""
 
     opened: OpenedLog | None = None
+    replayed: Restored | None = None
     batches: tuple[Batch, ...] = ()
     damage: str = ""
 
@@ -462,7 +464,7 @@ class _KeptLog:
     def of(cls, case: RestoreCase, copy: ProvenCopy) -> _KeptLog | None:
         if case.log.opened is None or copy.broker_id is None:
             return None
-        log = replay(case.log.opened, copy.image.cluster_id)
+        log = case.log.replayed or replay(case.log.opened, copy.image.cluster_id)
         if log.image.metadata_version < RESTORES_SINCE or log.tail.end_nonce is None:
             return None
         kept = cls(
@@ -592,7 +594,8 @@ def _only_lifetimes(copy: ProvenCopy, offered: Mapping[BrokerId, Offered]) -> bo
 def _given_up(copy: ProvenCopy, log: StoredLog) -> set[str]:
     """Return the kinds of records that only the stored log holds and that are not decided again."""
     if log.opened is not None:
-        own = _own_batches(copy, log.opened)
+        replayed = log.replayed or replay(log.opened, copy.image.cluster_id)
+        own = _own_batches(copy, log.opened, replayed.image.terms)
     else:
         own = _strangers(copy, log.batches)
     if own is None:
@@ -612,11 +615,11 @@ def _made_again(record: r.Record) -> bool:
     return declared or isinstance(record, MADE_AGAIN)
 
 
-def _own_batches(copy: ProvenCopy, opened: OpenedLog) -> list[Batch] | None:
-    """Return the batches at the end of the log that the copy does not have; None if the log's
-    snapshot has records already that the copy lacks."""
-    restored = replay(opened, copy.image.cluster_id)
-    terms = restored.image.terms
+def _own_batches(
+    copy: ProvenCopy, opened: OpenedLog, terms: tuple[ControllerTerm, ...]
+) -> list[Batch] | None:
+    """Return the batches at the end of the log, which has these terms, that the copy does not have;
+    None if the log's snapshot has records already that the copy lacks."""
     own: list[Batch] = []
     for whole in reversed(wholes(opened.batches)):
         last = whole[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
@@ -26,6 +27,7 @@ from plimsoll_operator.backup.backup_objects import (
     decode,
     encode,
     excess,
+    newest_history,
     parse,
     parse_proof,
 )
@@ -225,6 +227,29 @@ def test_point_with_missing_parts_is_refused(
     found = chain(names, point)
     assert isinstance(found, str)
     assert why in found
+
+
+def test_newest_whole_history_at_a_position_is_found() -> None:
+    everything = (*FIRST, *RESTORED)
+    positions = {(one.end, one.nonce) for one in FIRST}
+    assert newest_history(everything, positions) == FIRST[3:]
+    assert newest_history((*FIRST[:2], *FIRST[4:]), positions) == FIRST[:2]
+    assert newest_history(everything, {(20, "beef")}) == ()
+
+
+def test_names_are_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No object is whole: each one is tried, among thousands."""
+    names = [batches(end, end + 1) for end in range(1, 3_000)]
+    indexed: list[int] = []
+    index = backup_objects._by_end
+
+    def counted(known: Collection[ObjectName]) -> dict[tuple[int, str], ObjectName]:
+        indexed.append(len(known))
+        return index(known)
+
+    monkeypatch.setattr(backup_objects, "_by_end", counted)
+    assert newest_history(names, {(one.end, one.nonce) for one in names[-50:]}) == ()
+    assert indexed == [len(names)]
 
 
 def test_stored_twice_by_two_operators_is_one_history() -> None:
