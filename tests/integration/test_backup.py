@@ -134,8 +134,8 @@ def test_lost_volumes_leave_topics_without_records(tmp_path: Path) -> None:
     with cluster:
         cluster.create_topic("t", PARTITIONS)
         produce(cluster.bootstrap, "t", [b"%06d" % number for number in range(100)])
-        before = cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]["clusterId"]
         wait_for("a backup of everything", lambda: backed_up(cluster))
+        before = cluster.api.ask("GET", LOG_CLUSTER)[1]["status"]["clusterId"]
     shutil.rmtree(tmp_path / "c" / "metadata")
     for broker_id in range(3):
         shutil.rmtree(tmp_path / "c" / f"broker-{broker_id}")
