@@ -30,6 +30,7 @@ from plimsoll_core.messages.requests import LogPosition
 from plimsoll_operator.controller import restore_decision
 from plimsoll_operator.controller.commit_queue import merged
 from plimsoll_operator.controller.restore_decision import (
+    LATER_REPLICAS,
     NotRestored,
     Offered,
     ProvenCopy,
@@ -399,6 +400,7 @@ def test_backup_is_restored_only_by_a_person() -> None:
     assert isinstance(found, NotRestored)
     assert set(found.reasons) >= {Unsure.BACKUP, Unsure.AWAY}
     assert found.choices[0].from_backup
+    assert LATER_REPLICAS in found.choices[0].gives_up
     restored = decide_restore(backup_case(found.choice))
     assert isinstance(restored, Restore)
     assert restored.from_backup

@@ -42,6 +42,7 @@ from plimsoll_operator.metalog.interface import Batch, OpenedLog
 CONTENT_BYTES_MAX = 1024 * 1024 * 1024
 """Most bytes of a decompressed copy."""
 DIGEST_LENGTH = 16
+LATER_REPLICAS = "records that only replicas added since hold"
 
 MADE_AGAIN = (
     r.ControllerChanged,
@@ -394,7 +395,7 @@ def _offer_of_copy(
         images.append(kept.log.image)
     lost = (*only_holders(copy.image, against), *_gives_up(images, copy.image))
     if in_backup := copy.broker_id is None:
-        lost = (f"Decisions from offset {copy.image.next_offset} on", *lost)
+        lost = (f"Decisions from offset {copy.image.next_offset} on", LATER_REPLICAS, *lost)
     return Choice(
         value=copy.choice,
         keeps_log=False,

@@ -6,7 +6,14 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.cluster.records import BrokerRegistered
-from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered, SetMembers
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.requests import (
+    LogPosition,
+    Refused,
+    RegisterBroker,
+    Registered,
+    SetMembers,
+)
 
 OTHER_DISK = (UUID(int=0xE7),)
 
@@ -52,6 +59,26 @@ def test_registration_with_other_broker_epoch_is_unclean(world: Any) -> None:
     world.propose([0, 1])
     world.register(1, previous_broker_epoch=stale)
     assert world.p().last_known_elr == (1,)
+
+
+def test_clean_stop_without_metadata_is_unclean(world: Any) -> None:
+    """In a log that went back to an earlier point, an equal epoch proves nothing: the broker may
+    have left the ISR, or lost the replica, since."""
+    world.propose([0, 1])
+    nothing = LogPosition(
+        applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
+    )
+    world.register(1, clean=True, position=nothing)
+    assert (world.p().isr, world.p().elr, world.p().last_known_elr) == ((0,), (), (1,))
+
+
+def test_clean_stop_with_metadata_stays_electable(world: Any) -> None:
+    world.propose([0, 1])
+    known = LogPosition(
+        applied_offset=MetadataOffset(7), nonce="n", controller_epoch=ControllerEpoch(1)
+    )
+    world.register(1, clean=True, position=known)
+    assert (world.p().isr, world.p().elr) == ((0,), (1,))
 
 
 def test_first_registration_touches_nothing(world: Any) -> None:

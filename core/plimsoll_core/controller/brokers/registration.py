@@ -1,10 +1,10 @@
 """Registers a broker, or rejects it, and ends its previous registration.
 
 Called for RegisterBroker.  A broker that did not stop cleanly (its marker does not name exactly the
-registered epoch) is no longer trusted to hold what it acknowledged.  A broker with an empty volume
-is rejected while it may have held the last complete copy of a partition: a failed mount looks
-exactly like an empty disk.  It waits for another complete replica, or until a user gives up what it
-held (`leader_elections.name_leaders`).
+registered epoch), or has no metadata, is no longer trusted to hold what it acknowledged.  A broker
+with an empty volume is rejected while it may have held the last complete copy of a partition: a
+failed mount looks exactly like an empty disk.  It waits for another complete replica, or until a
+user gives up what it held (`leader_elections.name_leaders`).
 Sources: the registration rule of docs/protocol.md; KIP-631, KIP-966.
 """
 
@@ -102,11 +102,7 @@ def _new_incarnation(
     then register the new process, fenced. If more than one slice of partitions is affected,
     `turn.again` continues, and the answer is void. The registration is recorded last: if the
     controller fails before it, the broker registers again."""
-    clean = (
-        existing is not None
-        and request.previous_broker_epoch == existing.broker_epoch
-        and not request.volume_is_empty
-    )
+    clean = _stopped_cleanly(existing, request)
     how = "registration after " + ("a clean stop" if clean else "an unclean stop")
     if not leave(turn, request.broker_id, how, lost=not clean):
         turn.again = request
@@ -132,6 +128,20 @@ def _new_incarnation(
     soft.shutdown_offsets.pop(request.broker_id, None)
     _heard(turn, request, broker_epoch)
     return Registered(broker_epoch=broker_epoch)
+
+
+def _stopped_cleanly(existing: Broker | None, request: RegisterBroker) -> bool:
+    """Return True if the broker's former process was `existing`, stopped cleanly, and left a copy
+    of the metadata. Without a copy nothing shows that the broker is still where the image has it:
+    in a log that was restored to an earlier point, the registered epoch may be that of a lifetime
+    after which the broker left ISRs or lost replicas."""
+    remembers = request.position is None or request.position.nonce is not None
+    return (
+        existing is not None
+        and request.previous_broker_epoch == existing.broker_epoch
+        and remembers
+        and not request.volume_is_empty
+    )
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
