@@ -12,7 +12,13 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.image_encoding import encode_image
-from plimsoll_core.cluster.model import ClusterImage, Endpoint, TopicObject
+from plimsoll_core.cluster.model import (
+    ClusterImage,
+    DismissedCopy,
+    Endpoint,
+    HistoryRestored,
+    TopicObject,
+)
 from plimsoll_core.cluster.record_versions import read_records
 from plimsoll_core.cluster.records import (
     BrokerFenced,
@@ -20,10 +26,12 @@ from plimsoll_core.cluster.records import (
     ControllerChanged,
     MembersChanged,
     MetadataVersionFinalized,
+    PartitionsChanged,
+    PartitionsCreated,
     Record,
     TopicCreated,
 )
-from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition
@@ -381,6 +389,117 @@ def test_followed_log_may_be_given_up_for_copy() -> None:
     assert isinstance(chosen, Restore)
     assert chosen.image == long.image
     assert [one.broker_id for one in chosen.dismissed] == [1, 2]
+
+
+# --- records that are given up -------------------------------------------------------------------
+
+
+TOPIC = uuid4()
+
+
+def brokers(*ids: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(one) for one in ids)
+
+
+def a_topic(*replicas: int) -> tuple[Record, ...]:
+    row = (brokers(*replicas),)
+    return (
+        TopicCreated(
+            cause="client", topic_id=TOPIC, name="r", replication_factor=len(replicas), min_isr=1
+        ),
+        PartitionsCreated(cause="client", topic_id=TOPIC, first=0, replicas=row, isr=row),
+    )
+
+
+def shrunk(*isr: int, replicas: tuple[int, ...] = BROKERS) -> Record:
+    """The record that the partition has this ISR, which its first member leads."""
+    return PartitionsChanged(
+        cause="shrink",
+        topic_id=TOPIC,
+        ranges=((0, 0),),
+        leader=BrokerId(isr[0]),
+        leader_epoch_step=1,
+        isr=brokers(*isr),
+        replicas=brokers(*replicas),
+    )
+
+
+def parted(lost: Chain, kept: Chain) -> RestoreCase:
+    """Brokers 1 and 2 follow the log, broker 3 another history."""
+    case = a_case(copy=kept, log=kept, b1=kept, b2=kept, b3=lost)
+    return replace(case, others={BrokerId(3): lost.proven(3)})
+
+
+PARTED_RECORDS = "records acknowledged since the histories parted, of partitions r-0"
+
+
+def test_records_only_lost_history_acknowledged_are_named() -> None:
+    common = NEW.add(*a_topic(*BROKERS), epoch=2)
+    kept = common.add(opening(3), epoch=3).add(members(*BROKERS), epoch=3)
+    for isr, named in (((3,), True), ((3, 1), False)):
+        lost = common.add(shrunk(*isr), epoch=2)
+        found = decide_restore(parted(lost, kept))
+        assert isinstance(found, NotRestored)
+        (choice,) = found.choices
+        assert (PARTED_RECORDS in choice.gives_up) is named
+
+
+def test_records_only_followed_log_acknowledged_are_named() -> None:
+    """The returned history is chosen: the brokers of the log set their logs aside."""
+    common = NEW.add(*a_topic(*BROKERS), epoch=2)
+    log = common.add(opening(3), epoch=3).add(shrunk(1, 2), epoch=3)
+    long = common
+    for _ in range(3):
+        long = long.add(members(*BROKERS), epoch=2)
+    case = a_case(copy=long, log=log, b1=log, b2=log, b3=long)
+    others = {BrokerId(b): log.proven(b) for b in (1, 2)}
+    found = decide_restore(replace(case, copy=long.proven(3), others=others))
+    assert isinstance(found, NotRestored)
+    assert not found.choices[0].keeps_log
+    assert PARTED_RECORDS in found.choices[0].gives_up
+
+
+def test_sole_replica_that_stays_is_not_named() -> None:
+    """Its broker keeps the log, though the lost history had begun to add another replica."""
+    common = NEW.add(*a_topic(3), epoch=2)
+    lost = common.add(shrunk(3, replicas=(3, 1)), epoch=2)
+    kept = common.add(opening(3), epoch=3).add(members(*BROKERS), epoch=3)
+    found = decide_restore(parted(lost, kept))
+    assert isinstance(found, NotRestored)
+    assert not any("r-0" in one for one in found.choices[0].gives_up)
+    moved = common.add(shrunk(1, replicas=(1,)), epoch=2)
+    found = decide_restore(parted(moved, kept))
+    assert isinstance(found, NotRestored)
+    assert PARTED_RECORDS in found.choices[0].gives_up
+
+
+def test_copy_given_up_earlier_counts_as_dismissed() -> None:
+    """Broker 1 still has to drop a copy; then nobody of the ISR of 1 and 3 keeps its log."""
+    common = NEW.add(*a_topic(*BROKERS), epoch=2)
+    gone = DismissedCopy(broker_id=BrokerId(1), applied_offset=MetadataOffset(5), nonce="n")
+    now = HistoryRestored(at_ms=1, end_offset=common.image.next_offset, dismissed=(gone,))
+    third = msgspec.structs.replace(opening(3), restored=now)
+    kept = common.add(third, epoch=3).add(shrunk(1, 3), epoch=3)
+    lost = common.add(members(*BROKERS), epoch=2)
+    found = decide_restore(parted(lost, kept))
+    assert isinstance(found, NotRestored)
+    assert "records of partitions with no other replica in sync r-0" in found.choices[0].gives_up
+
+
+def test_confirmed_copy_names_the_copies_it_dismisses() -> None:
+    """The copy of broker 1 is proven after the person saw the offer."""
+    long = GONE.add(members(1), epoch=2).add(members(1, 2), epoch=2)
+    case = a_case(copy=long, log=KEPT, b1=KEPT, b2=KEPT, b3=long)
+    case = replace(case, copy=long.proven(3), others={BrokerId(2): KEPT.proven(2)})
+    found = decide_restore(case)
+    assert isinstance(found, NotRestored)
+    case = replace(case, confirmed=found.choices[0].value)
+    chosen = decide_restore(case)
+    assert isinstance(chosen, Restore)
+    assert [one.broker_id for one in chosen.dismissed] == [2]
+    assert chosen.row(at_ms=1).digest == long.proven(3).digest
+    both = {BrokerId(b): KEPT.proven(b) for b in (1, 2)}
+    assert isinstance(decide_restore(replace(case, others=both)), NotRestored)
 
 
 def of_backup(chain: Chain) -> ProvenCopy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import first_few
 
@@ -33,6 +33,28 @@ def only_holders(kept: ClusterImage, dismissed: Collection[BrokerId]) -> tuple[s
         if len(p.replicas) > 1 and {*p.isr, *p.elr} <= set(dismissed)
     ]
     return tuple(_named("records of partitions with no other replica in sync", found))
+
+
+def parted_records(
+    lost: Iterable[ClusterImage], kept: ClusterImage, dismissed: Collection[BrokerId]
+) -> tuple[str, ...]:
+    """Return which partitions of the history `kept` may lose records that were acknowledged by the
+    decisions of the images `lost`: no replica that was in sync by these is still a replica and
+    keeps its log, since brokers of `dismissed` copies keep only the logs of sole replicas."""
+    found = {
+        f"{kept.topics[p.topic_id].name}-{p.index}"
+        for image in lost
+        for p in image.partitions.values()
+        if (now := kept.partitions.get(p.key)) is not None
+        and (in_sync := {*p.isr, *p.elr})
+        and not _log_stays(in_sync, now, dismissed)
+    }
+    return tuple(_named("records acknowledged since the histories parted, of partitions", found))
+
+
+def _log_stays(in_sync: set[BrokerId], kept: Partition, dismissed: Collection[BrokerId]) -> bool:
+    holders = in_sync & set(kept.replicas)
+    return bool(holders - set(dismissed)) or (bool(holders) and len(kept.replicas) == 1)
 
 
 def _parts(lost: ClusterImage, kept: ClusterImage) -> Iterator[str]:

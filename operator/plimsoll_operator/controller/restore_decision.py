@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -35,7 +35,11 @@ from plimsoll_core.messages.requests import LogPosition
 from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP
 from plimsoll_operator.controller.commit_queue import Restored, merged, replay, wholes
-from plimsoll_operator.controller.history_differences import given_up, only_holders
+from plimsoll_operator.controller.history_differences import (
+    given_up,
+    only_holders,
+    parted_records,
+)
 from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
 from plimsoll_operator.metalog.interface import Batch, OpenedLog
 
@@ -242,7 +246,7 @@ class Restore:
         return HistoryRestored(
             at_ms=at_ms,
             end_offset=self.image.next_offset,
-            digest=self.choice.partition("-")[2],
+            digest=self.choice.split("-")[1],
             from_brokers=self.from_brokers,
             from_backup=self.from_backup,
             confirmed=self.confirmed,
@@ -323,7 +327,7 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
     if kept is not None and case.confirmed == kept.choice(case):
         return kept.restore(case)
     of_log = kept is not None and not kept.is_against(copy)
-    if case.confirmed == copy.choice and not of_log:
+    if case.confirmed == _choice(case, copy) and not of_log:
         return _restore_copy(case, copy, ends, confirmed=True)
     doubts = tuple(sentence for _, sentence in found)
     text = (
@@ -344,13 +348,13 @@ def _restore_copy(
 ) -> Restore:
     log = StoredLog() if case.exact else case.log
     image, nonce, epoch = _continued(copy, log)
-    against = _against(case, copy.standing) if confirmed else ()
+    against = _against_proven(case, copy) if confirmed else ()
     return Restore(
         image=image,
         nonce=nonce,
         controller_epoch=epoch,
         from_brokers=ends,
-        choice=copy.choice,
+        choice=_choice(case, copy) if confirmed else copy.choice,
         confirmed=confirmed,
         dismissed=_dismissed(case, against, image),
         from_backup=copy.broker_id is None,
@@ -389,15 +393,15 @@ def _offer_of_copy(
 ) -> Choice:
     """Return the offer to restore `copy`, and what is given up with it: other copies, and what only
     the log holds, if it is followed."""
-    against = [b for b in _against(case, copy.standing) if b in case.others]
+    against = _against_proven(case, copy)
     images = [case.others[b].image for b in against]
     if kept is not None:
         images.append(kept.log.image)
-    lost = (*only_holders(copy.image, against), *_gives_up(images, copy.image))
+    lost = _gives_up(images, copy.image, against)
     if in_backup := copy.broker_id is None:
         lost = (f"Decisions from offset {copy.image.next_offset} on", LATER_REPLICAS, *lost)
     return Choice(
-        value=copy.choice,
+        value=_choice(case, copy),
         keeps_log=False,
         end_offset=copy.image.next_offset,
         from_brokers=ends,
@@ -406,9 +410,31 @@ def _offer_of_copy(
     )
 
 
-def _gives_up(images: Iterable[ClusterImage], kept: ClusterImage) -> tuple[str, ...]:
+def _gives_up(
+    images: Collection[ClusterImage], kept: ClusterImage, against: Iterable[BrokerId]
+) -> tuple[str, ...]:
+    """Return what only the images hold, and what is lost as the brokers `against`, and those that
+    have not yet dropped a copy given up earlier, set their logs aside."""
+    dismissed = {*against, *(one.broker_id for one in kept.dismissed)}
     parts = (part for image in images for part in given_up(image, kept))
-    return tuple(dict.fromkeys(parts))
+    return (
+        *only_holders(kept, dismissed),
+        *parted_records(images, kept, dismissed),
+        *dict.fromkeys(parts),
+    )
+
+
+def _choice(case: RestoreCase, copy: ProvenCopy) -> str:
+    """Return the name by which a person confirms `copy`. It names what is given up too, the ends of
+    the copies that are dismissed with that."""
+    against = _against_proven(case, copy)
+    return f"{copy.choice}-{_digest_of_ends(case, copy.image, against)}" if against else copy.choice
+
+
+def _digest_of_ends(case: RestoreCase, kept: ClusterImage, against: Iterable[BrokerId]) -> str:
+    ends = [(int(b), case.offered[b].position.nonce or "") for b in against]
+    named = f"{kept.cluster_id} {ends}".encode()
+    return hashlib.sha256(named).hexdigest()[:DIGEST_LENGTH]
 
 
 CONTRADICTIONS = (Standing.AHEAD, Standing.DIFFERENT, Standing.FORGOTTEN)
@@ -422,6 +448,11 @@ def _against(
     return tuple(
         b for b, one in sorted(case.offered.items()) if standing(one.position) in CONTRADICTIONS
     )
+
+
+def _against_proven(case: RestoreCase, copy: ProvenCopy) -> tuple[BrokerId, ...]:
+    """Return the brokers with proven copies that contradict `copy`: it can dismiss those."""
+    return tuple(b for b in _against(case, copy.standing) if b in case.others)
 
 
 def _dismissed(
@@ -489,9 +520,7 @@ class _KeptLog:
     def choice(self, case: RestoreCase) -> str:
         """Return the name by which a person confirms that the log is kept. It names what is given
         up, the ends of the other copies: the log itself may grow by a term meanwhile."""
-        ends = [(int(b), case.offered[b].position.nonce or "") for b in self.against]
-        named = f"{self.log.image.cluster_id} {ends}".encode()
-        return f"log-{hashlib.sha256(named).hexdigest()[:DIGEST_LENGTH]}"
+        return f"log-{_digest_of_ends(case, self.log.image, self.against)}"
 
     def is_against(self, copy: ProvenCopy) -> bool:
         return copy.broker_id in self.against
@@ -503,9 +532,8 @@ class _KeptLog:
             keeps_log=True,
             end_offset=self.log.image.next_offset,
             from_brokers=self.followers,
-            gives_up=(
-                *only_holders(self.log.image, self.against),
-                *_gives_up([copies[b].image for b in self.against], self.log.image),
+            gives_up=_gives_up(
+                [copies[b].image for b in self.against], self.log.image, self.against
             ),
         )
 
