@@ -16,6 +16,7 @@ from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Reg
 from plimsoll_operator.controller import decision_clock as clock_module
 from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.controller.metadata_restoration import RestorationOptions
+from plimsoll_operator.controller.restore_decision import Restore
 
 WAIT_S = 30
 
@@ -170,25 +171,82 @@ async def test_stop_ends_the_listening(clock: Callable[[int], None]) -> None:
         assert await task is Outcome.STOPPED
 
 
+def given_up(offset: int = 900, nonce: str = "x") -> DismissedCopy:
+    """The copy of the broker in `a_claim`."""
+    return DismissedCopy(
+        broker_id=a_claim().broker_id, applied_offset=MetadataOffset(offset), nonce=nonce
+    )
+
+
+def let_be_given_up(controller: Controller, copy: DismissedCopy) -> None:
+    queue = controller._committer.queue
+    queue.committed = replace(queue.committed, dismissed=(copy,))
+
+
 async def test_dismissed_copy_ends_no_term() -> None:
     """Its broker is told to drop it, and registers with an empty one."""
-    log = MemoryLog()
-    controller = a_controller(log, listen_ms=0)
+    controller = a_controller(MemoryLog(), listen_ms=0)
     task = asyncio.create_task(controller.run())
-    claim = a_claim()
-    assert claim.position is not None
-    gone = DismissedCopy(
-        broker_id=claim.broker_id,
-        applied_offset=claim.position.applied_offset,
-        nonce=claim.position.nonce or "",
-    )
     async with asyncio.timeout(WAIT_S):
         await controller.wait_active()
-        queue = controller._committer.queue
-        queue.committed = replace(queue.committed, dismissed=(gone,))
-        answer = await controller.request(claim)
+        let_be_given_up(controller, given_up())
+        controller.confirm()
+        answer = await controller.request(a_claim())
         assert isinstance(answer, Refused)
         assert answer.reason == "MetadataDismissed"
         assert controller.active
         await controller.request(a_claim(offset=901))
         assert await task in (Outcome.STALLED, Outcome.DEPOSED), "another copy of it is a claim"
+
+
+async def test_unconfirmed_controller_dismisses_no_copy(clock: Callable[[int], None]) -> None:
+    """Another may have restored the history of the copy since."""
+    controller = a_controller(MemoryLog(), listen_ms=0)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        let_be_given_up(controller, given_up())
+        clock(ControllerOptions().confirmed_ms + 1)
+        answer = await controller.request(a_claim())
+        assert isinstance(answer, Refused)
+        assert answer.reason == "NotController"
+        assert controller.active
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+
+
+async def test_copy_within_the_log_is_not_dismissed() -> None:
+    controller = a_controller(MemoryLog(), listen_ms=0)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        tail = controller.tail
+        let_be_given_up(controller, given_up(tail.end, tail.end_nonce or ""))
+        controller.confirm()
+        claim = a_claim(offset=tail.end)
+        claim = replace(claim, position=replace(claim.position, nonce=tail.end_nonce))
+        answer = await controller.request(claim)
+        assert isinstance(answer, Refused)
+        assert answer.reason == "StaleBrokerEpoch"
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+
+
+async def test_restore_of_another_log_dismisses_nothing() -> None:
+    """This controller's restore was followed by another operator's."""
+    controller = a_controller(MemoryLog(), listen_ms=0)
+    controller._just_restored = Restore(
+        image=replace(controller.image, next_offset=MetadataOffset(7)),
+        nonce="n",
+        controller_epoch=ControllerEpoch(1),
+        from_brokers=(),
+        choice="7-digest",
+        confirmed=True,
+        dismissed=(given_up(),),
+    )
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert controller._claims.dismissed == ()
+        await controller.stop()
+        assert await task is Outcome.STOPPED

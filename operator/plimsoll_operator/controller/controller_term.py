@@ -47,13 +47,18 @@ from plimsoll_operator.controller.commit_queue import (
     Committer,
     Journal,
     LogUnusable,
+    Restored,
     Subscriber,
     TermEnded,
 )
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
-from plimsoll_operator.controller.metadata_regression_claims import Claims, is_dismissed
+from plimsoll_operator.controller.metadata_regression_claims import (
+    Claims,
+    is_dismissed,
+    is_foreign,
+)
 from plimsoll_operator.controller.metadata_restoration import (
     ReadBackup,
     Restoration,
@@ -367,8 +372,8 @@ class Controller:
             if self._restoration is not None:
                 self._restoration.hear(request, ControllerEpoch(0))
             return answered(self.stalled or not_controller("This is not the active controller."))
-        if is_dismissed(self.image.dismissed, request):
-            return answered(dismissed())
+        if (dismissal := self._dismissal(request)) is not None:
+            return answered(dismissal)
         if not self._consistent(request):
             return answered(
                 not_controller("A broker holds metadata that contradicts this metadata log.")
@@ -426,6 +431,17 @@ class Controller:
 
     def _never_happened(self, records: tuple[Record, ...]) -> None:
         unsee(self.soft, self.image, records, self._clock.now_ms())
+
+    def _dismissal(self, request: Request) -> Refused | None:
+        """Return the refusal of a broker that reports the end of a copy which a person gave up, or
+        None for any other request. The broker gives up records by it, so only a controller tells it
+        that has proven to be the active one, and only if its log lacks that end."""
+        known = self.image.dismissed
+        if not is_dismissed(known, request) or not is_foreign(self.tail, request):
+            return None
+        if self.unconfirmed:
+            return not_controller("This controller may have been replaced; retry.")
+        return dismissed()
 
     def _consistent(self, request: Request) -> bool:
         """Return True if the request reports no metadata position of a broker, or one that can come
@@ -617,6 +633,8 @@ class Controller:
         began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
+            if not _begins_with(restored, self._just_restored):
+                self._just_restored = None
             given_up = () if self._just_restored is None else self._just_restored.dismissed
             self._claims.dismiss((*self.image.dismissed, *given_up))
             await self._settle_claims(restored.tail)
@@ -729,6 +747,15 @@ class Controller:
         if self._active:
             late_ms = max(late_ms, waited_ms)
             self._decide(Tick(late_ms=late_ms)).add_done_callback(heard)
+
+
+def _begins_with(log: Restored, restore: Restore | None) -> bool:
+    """Return True if the log is the one that this restore wrote: it begins at the end of the
+    restored history. Another operator may have restored another one since."""
+    if restore is None:
+        return False
+    end = restore.image.next_offset, restore.nonce
+    return log.fresh and (log.tail.start, log.tail.start_nonce) == end
 
 
 def _new_term_id(image: ClusterImage) -> str:

@@ -177,6 +177,13 @@ def is_dismissed(dismissed: tuple[DismissedCopy, ...], request: Request) -> bool
     )
 
 
+def is_foreign(tail: MetadataTail, request: Request) -> bool:
+    """Return True if a broker reports a position that is not known to be within this log."""
+    if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
+        return False
+    return _standing(tail, request.position) not in (Standing.WITHIN, Standing.TOO_OLD)
+
+
 def _ends(copy: DismissedCopy, position: LogPosition) -> bool:
     return (copy.applied_offset, copy.nonce) == (position.applied_offset, position.nonce)
 

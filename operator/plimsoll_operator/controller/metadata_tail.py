@@ -68,6 +68,10 @@ class MetadataTail:
         self._grown = asyncio.Event()
 
     @property
+    def start_nonce(self) -> str | None:
+        return self._start_nonce
+
+    @property
     def end_nonce(self) -> str | None:
         return self._batches[-1].nonce if self._batches else self._start_nonce
 
