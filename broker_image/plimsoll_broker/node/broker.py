@@ -385,9 +385,9 @@ class BrokerNode:
             match answer:
                 case Registered():
                     return answer
-                case Refused(reason=Reason.MetadataDismissed.name, message=message):
+                case Refused(reason=Reason.MetadataDismissed.name, message=message, keep_logs=kept):
                     logger.warning("this broker begins with empty metadata: %s", message)
-                    await in_thread(partial(self._forget_history, stream))
+                    await in_thread(partial(self._forget_history, stream, kept))
                     request = replace(request, previous_broker_epoch=None, position=stream.position)
                     self._registration = request
                 case Refused(reason=reason, message=message) if reason in FINAL_REFUSALS:
@@ -405,14 +405,20 @@ class BrokerNode:
                         f"unexpected message: {other}"
                     )
 
-    def _forget_history(self, stream: MetadataStream) -> None:
+    def _forget_history(
+        self, stream: MetadataStream, kept: tuple[tuple[str, tuple[int, ...]], ...]
+    ) -> None:
         """Drop the copy of the metadata, of a history that was given up, and set aside every log
-        that other replicas have too: in both histories records may have been written at the same
-        offsets in the same leader epoch, so no comparison of epochs finds where they part. The logs
-        go first: a crash in between repeats this. May run in a thread."""
+        that other replicas have too, but those that are to be `kept`: in both histories records may
+        have been written at the same offsets in the same leader epoch, so no comparison of epochs
+        finds where they part. The logs go first: a crash in between repeats this. May run in a
+        thread."""
+        keeps = {(topic, index) for topic, indexes in kept for index in indexes}
         image = stream.image
 
         def replicated(topic: str, index: int) -> bool:
+            if (topic, index) in keeps:
+                return False
             topic_id = image.topic_ids.get(topic)
             if topic_id is None:
                 return True

@@ -308,11 +308,14 @@ Request = (
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """The refusal of a request. `reason`: the name of a `Reason`; `code`: Kafka's error code."""
+    """The refusal of a request. `reason`: the name of a `Reason`; `code`: Kafka's error code.
+    `keep_logs`: with MetadataDismissed, the partitions with logs that the broker must not set
+    aside: names of topics, each with indexes."""
 
     reason: str
     code: int
     message: str
+    keep_logs: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def known_reason(self) -> Reason | None:

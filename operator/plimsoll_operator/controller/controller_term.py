@@ -37,7 +37,9 @@ from plimsoll_core.messages.requests import (
     Answer,
     BrokerProvenDead,
     Done,
+    Heartbeat,
     Refused,
+    RegisterBroker,
     Request,
     Tick,
 )
@@ -54,6 +56,7 @@ from plimsoll_operator.controller.commit_queue import (
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
+from plimsoll_operator.controller.history_differences import logs_to_keep
 from plimsoll_operator.controller.metadata_regression_claims import (
     Claims,
     is_dismissed,
@@ -441,7 +444,8 @@ class Controller:
             return None
         if self.unconfirmed:
             return not_controller("This controller may have been replaced; retry.")
-        return dismissed()
+        assert isinstance(request, RegisterBroker | Heartbeat), "it reports a position"
+        return dismissed(logs_to_keep(self.image, request.broker_id))
 
     def _consistent(self, request: Request) -> bool:
         """Return True if the request reports no metadata position of a broker, or one that can come

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Answer, Refused
 from plimsoll_core.phrasing import sentence_start
@@ -28,14 +30,15 @@ def not_controller(message: str) -> Refused:
     return refused(Reason.NotController, message)
 
 
-def dismissed() -> Refused:
-    """Return the refusal of a broker if a person gave up its copy of the metadata."""
+def dismissed(keep_logs: tuple[tuple[str, tuple[int, ...]], ...]) -> Refused:
+    """Return the refusal of a broker if a person gave up its copy of the metadata. `keep_logs`: the
+    logs that it must not set aside (`Refused`)."""
     text = (
         "A person gave up this broker's copy of the metadata: the metadata log has another "
         "history. The broker drops the copy, sets aside for a day the logs that other brokers have "
         "too, and copies those anew."
     )
-    return refused(Reason.MetadataDismissed, text)
+    return replace(refused(Reason.MetadataDismissed, text), keep_logs=keep_logs)
 
 
 def unusable(error: Exception) -> Refused:
