@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,30 @@ def test_newer_copies_of_brokers_win_over_a_backup(tmp_path: Path) -> None:
     cluster.arguments = ()
     with cluster:
         cluster.wait_isr("later", 3)
+
+
+def test_earlier_point_loses_no_later_record(tmp_path: Path) -> None:
+    """Brokers 0 and 1 are in sync by the point and stopped cleanly in the lifetimes that the point
+    knows; broker 2 acknowledged records after that. Whichever registers last must not lead."""
+    file = declare(tmp_path / "main.yaml")
+    cluster = LocalCluster(tmp_path / "c", files=[file], restart=False)
+    with cluster:
+        cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "1"})
+        cluster.wait_isr("t", 3)
+        acked = produce(cluster.bootstrap, "t", [b"%06d" % number for number in range(500)])
+        point = wait_for("a backup of everything", lambda: backed_up(cluster))
+        for stopped in ("0", "1"):
+            os.kill(cluster.pids[stopped], signal.SIGTERM)
+        cluster.wait_isr("t", 1)
+        later = produce(cluster.bootstrap, "t", [b"later %06d" % number for number in range(500)])
+        acked.records |= later.records
+        wait_for("a backup of everything", lambda: backed_up(cluster))
+    lose_metadata(tmp_path / "c")
+    declare(file, **{RESTORE_FROM_BACKUP: str(point)})
+    cluster.arguments = ("--restore-metadata", choice_of(cluster))
+    with cluster:
+        cluster.wait_isr("t", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
 
 
 def test_lost_volumes_leave_topics_without_records(tmp_path: Path) -> None:
