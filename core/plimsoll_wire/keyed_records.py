@@ -42,7 +42,6 @@ _ALIKE_MAX = 128
 _MORE_FOLLOWS, _LAST_BYTE = bytes(range(128, 256)), bytes(range(128))
 """The bytes of a varint that are followed by another byte of it, and those that end it."""
 _DIGITS = bytes.maketrans(b"01", b"\0\1")
-_VARINT_BYTES_MAX = 10
 _TIME_AND_OFFSET_MAX = 12
 """Bytes that timestamp and offset of a record, and its key's length, take at most together: ten for
 one of the two, one for the other, one for the length."""
@@ -174,7 +173,12 @@ def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _
             long = long or length >= 0x80  # a client may write a small number in two bytes
         rest = at + (length >> 1)
         value = records[rest]
-        end = rest if value < 0x80 else rest + _VARINT_BYTES_MAX
+        end = rest
+        if value >= 0x80:
+            # A value of less than 8 KiB has a length of two bytes; `iter_keyed` reads a longer one.
+            end += 1
+            if records[end] >= 0x80:
+                return None
         if length & 1 or end >= position or at > begun + _TIME_AND_OFFSET_MAX:
             return None
         add(records[at:rest])
@@ -187,8 +191,8 @@ def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
     """Return the keys of the records after `one` that have its layout, at most `most`. Such records
     have the same size, and each number in them takes as many bytes as in `one`. They may differ
     only in attributes, timestamps, offsets, keys and what follows the first byte of their values'
-    lengths. They are compared in slices, byte position by byte position, without a loop over
-    records."""
+    lengths, which may have a second one. They are compared in slices, byte position by byte
+    position, without a loop over records."""
     size = one.end - one.start
     most = same_size(records, one.start, size, min(most, _ALIKE_MAX))
     head = one.times
@@ -200,6 +204,8 @@ def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
         head += 1
     for place in (*range(head, one.key), one.rest):
         most = _run(records, place, size, most, records[place : place + 1])
+    if records[one.rest] >= 0x80:
+        most = _run(records, one.rest + 1, size, most, _LAST_BYTE)
     if not most:
         return ()
     length = one.rest - one.key

@@ -116,6 +116,18 @@ def test_uniform_plain_keys_match_one_by_one_reading(
     compare(bytes(made), len(records))
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_endless_value_length_is_not_plain(alike: bool) -> None:
+    records = [(0, b"k", bytes(100))] * (40 if alike else 1)
+    spoilt = bytearray(encoded(records))
+    starts = record_starts(bytes(spoilt), len(records))
+    at = bytes(spoilt).index(b"k", starts[-2]) + 1
+    spoilt[at : at + 12] = b"\x80" * 12
+    assert plain_keys(bytes(spoilt), len(records)) is None
+    with pytest.raises(BadRecords):
+        list(iter_keyed(bytes(spoilt), len(records)))
+
+
 def test_short_key_with_padded_length_is_not_long() -> None:
     spoilt = bytes.fromhex("10 00 00 00 8200 61 00 00")
     assert compare(spoilt, 1)
