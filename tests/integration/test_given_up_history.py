@@ -61,9 +61,8 @@ def test_returned_history_is_given_up_on_confirmation(tmp_path: Path) -> None:
         cluster.wait_isr("t", 3)
         assert "lost" not in cluster.admin().list_topics(timeout=10).topics
         plugin = Plugin(cluster)
-        shown = {one["type"]: one for one in plugin.data("status")["status"]["conditions"]}
-        assert shown["MetadataRestored"]["reason"] == "Confirmed"
-        assert shown["Stalled"]["status"] == "False"
+        assert plugin.condition("MetadataRestored")["reason"] == "Confirmed"
+        assert plugin.condition("Stalled")["status"] == "False"
         assert "There is nothing to confirm." in plugin.text("restore-metadata")
         for broker_id in range(3):
             if broker_id != KEEPER:

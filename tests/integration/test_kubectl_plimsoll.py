@@ -46,6 +46,15 @@ class Plugin:
     def data(self, *words: str) -> Any:
         return json.loads(self.text(*words, "-o", "json"))
 
+    def condition(self, kind: str) -> dict[str, Any]:
+        """Wait until the cluster's status has the condition, and return it."""
+
+        def found() -> dict[str, Any] | None:
+            shown = self.data("status")["status"].get("conditions", ())
+            return next((one for one in shown if one["type"] == kind), None)
+
+        return wait_for(f"the condition {kind}", found)
+
     def refusal(self, *words: str) -> str:
         done = self.run(*words)
         assert done.returncode == 1, done.stdout

@@ -93,9 +93,7 @@ def test_metadata_log_put_back_is_restored_from_brokers(tmp_path: Path) -> None:
     with cluster:
         cluster.wait_isr("newer", 3)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "newer", PARTITIONS))
-        shown = Plugin(cluster).data("status")["status"]["conditions"]
-        (restored,) = (one for one in shown if one["type"] == "MetadataRestored")
-        assert restored["reason"] == "Certain"
+        assert Plugin(cluster).condition("MetadataRestored")["reason"] == "Certain"
 
 
 def test_stop_without_controller_is_clean(tmp_path: Path) -> None:
