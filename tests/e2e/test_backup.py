@@ -8,6 +8,7 @@ import pytest
 from dev.kubectl import ROOT, Cluster, condition, wait_for
 from tests.e2e.clients import produce
 from tests.e2e.release import SYSTEM
+from tests.e2e.test_node import a_claim
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
 from tests.e2e.test_recovery import BACK_S, delete_all_but_volumes
 
@@ -28,16 +29,7 @@ def upgrade(cluster: Cluster, claim: str) -> None:
 @pytest.fixture
 def volume(operator: Cluster) -> Iterator[Cluster]:
     """The release with a volume for backups, and without it afterwards."""
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "100Mi"}},
-        },
-    }
-    operator.apply(claim, SYSTEM)
+    operator.apply(a_claim(CLAIM, size="100Mi"), SYSTEM)
     try:
         upgrade(operator, CLAIM)
         yield operator

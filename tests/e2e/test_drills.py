@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from dev.kubectl import Cluster, condition, wait_for
+from tests.e2e.test_node import a_claim
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,17 +27,10 @@ DRILL = [
 @pytest.fixture
 def drilled(operator: Cluster, namespace: str) -> str:
     """A namespace with a cluster that allows drills, a topic, and a claim for evidence."""
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
     topic = a_topic(partitions=4, replicationFactor=3, minInSyncReplicas=2)
-    apply(operator, namespace, a_log_cluster(maintenance={"allowDrills": True}), topic, claim)
+    apply(
+        operator, namespace, a_log_cluster(maintenance={"allowDrills": True}), topic, a_claim(CLAIM)
+    )
     ready(operator, namespace, "logcluster", "main")
     ready(operator, namespace, "topic", "orders")
     return namespace

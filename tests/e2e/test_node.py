@@ -115,12 +115,12 @@ def finished(cluster: Cluster, namespace: str, name: str) -> str:
     return cluster.kubectl("logs", "-n", namespace, name)
 
 
-def a_claim(name: str, mode: str) -> dict[str, Any]:
+def a_claim(name: str, mode: str = "ReadWriteOnce", size: str = "1Gi") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name},
-        "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+        "spec": {"accessModes": [mode], "resources": {"requests": {"storage": size}}},
     }
 
 
