@@ -336,7 +336,7 @@ def by_broker(paths: list[Path]) -> dict[str, list[Path]]:
 
 @contextlib.contextmanager
 def running(rate: int, record_bytes: int, partitions: int) -> Iterator[tuple[Driver, LocalCluster]]:
-    """A cluster, and a driver of which the first window has ended."""
+    """A cluster, and a driver that has ended its first window."""
     with TemporaryDirectory() as name:
         local = LocalCluster(Path(name, "data"), brokers=3)
         local.start(START_S)

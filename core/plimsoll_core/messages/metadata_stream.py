@@ -42,6 +42,11 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
     records_json: bytes
     record_count: int
 
+    @property
+    def end_offset(self) -> MetadataOffset:
+        """Return the offset after the last record."""
+        return MetadataOffset(self.base_offset + self.record_count)
+
 
 class MetadataUpdate(Message, frozen=True, kw_only=True):
     """Metadata records as `batches`, or, for a broker that needs older records than are kept, a

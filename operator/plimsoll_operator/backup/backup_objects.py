@@ -314,8 +314,8 @@ def chain(names: Iterable[ObjectName], point: Point) -> tuple[ObjectName, ...] |
 def newest_history(
     names: Iterable[ObjectName], positions: Set[tuple[int, str]]
 ) -> tuple[ObjectName, ...]:
-    """Return the objects from a snapshot, or the log's beginning, to the newest one that ends at
-    one of `positions` (offset and nonce) and of which no part is missing; () if there is none."""
+    """Return the newest complete history that ends at one of `positions` (offset and nonce): its
+    objects from a snapshot, or the log's beginning, on. Return () if there is none."""
     known = set(names)
     ends = _by_end(known)
     tips = (one for one in known if (one.end, one.nonce) in positions)

@@ -31,7 +31,7 @@ the prefix, and the content of its Secret."""
 
 class BackupPlace:
     """The place of one LogCluster's backup, by its present spec. `directory`: the volume that the
-    process mounts for backups; None: it mounts none. `make_bucket`: None if the process has no
+    process mounts for backups, None if it mounts none. `make_bucket`: None if the process has no
     buckets."""
 
     def __init__(

@@ -1,26 +1,22 @@
-"""Reads a backup up to a point in time, as a copy of the metadata that `prove_copy` proves: the
-same proof as for a broker's copy."""
+"""Reads a backup up to a point in time, as a copy of the metadata that `prove_content`
+proves: the same proof as for a broker's copy."""
 
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-import msgspec
-
 from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_copy import CopyContent
-from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition
 from plimsoll_operator.backup import backup_objects
 from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectUnreadable, Point
 from plimsoll_operator.backup.backup_stores import BackupStore
-from plimsoll_operator.controller.restore_decision import ProvenCopy, prove_copy
+from plimsoll_operator.controller.restore_decision import ProvenCopy, prove_content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +78,16 @@ def _proven(contents: list[Content], cluster_id: UUID, point: Point) -> ProvenCo
         cut = _cut(contents[-1], point.offset, before)
         if isinstance(cut, str):
             return cut
-        batches = tuple(one for one in batches if _end(one) <= cut.applied_offset)
+        batches = tuple(one for one in batches if one.end_offset <= cut.applied_offset)
         position = cut
     content = CopyContent(image=image, nonce=nonce, controller_epoch=epoch, batches=batches)
-    stored = zlib.compress(msgspec.msgpack.encode(content), 1)
-    return prove_copy(stored, cluster_id, None, position)
-
-
-def _end(batch: MetadataBatchCopy) -> int:
-    return int(batch.base_offset) + batch.record_count
+    return prove_content(content, cluster_id, None, position)
 
 
 def _cut(last: Content, offset: int, term_before: str) -> LogPosition | str:
     """Return the position at the end of the last batch of an object that ends at `offset` or
     before; a sentence without an end if there is none."""
-    kept = [batch for batch in last.batches if _end(batch) <= offset]
+    kept = [batch for batch in last.batches if batch.end_offset <= offset]
     if not kept:
         return f"no decision ends at offset {offset}: the next one ends at {_first_end(last)}"
     try:
@@ -104,7 +95,7 @@ def _cut(last: Content, offset: int, term_before: str) -> LogPosition | str:
     except ObjectUnreadable as error:
         return str(error)
     return LogPosition(
-        applied_offset=MetadataOffset(_end(kept[-1])),
+        applied_offset=kept[-1].end_offset,
         nonce=kept[-1].nonce,
         controller_epoch=kept[-1].controller_epoch,
         term_id=term_id,
@@ -112,7 +103,7 @@ def _cut(last: Content, offset: int, term_before: str) -> LogPosition | str:
 
 
 def _first_end(last: Content) -> int:
-    return _end(last.batches[0]) if last.batches else last.name.end
+    return last.batches[0].end_offset if last.batches else last.name.end
 
 
 def parsed(names: Iterable[str]) -> list[ObjectName]:

@@ -243,7 +243,7 @@ class BackupWriter:
         name = ObjectName(
             is_snapshot=False,
             base=last.end,
-            end=newest.base_offset + newest.record_count,
+            end=newest.end_offset,
             epoch=newest.controller_epoch,
             before=last.nonce,
             nonce=newest.nonce,
@@ -268,7 +268,7 @@ class BackupWriter:
 
     async def _list(self, store: BackupStore) -> None:
         """Read the names in the place, and find the object after which this term goes on: the last
-        one that its log contains and of which no part is missing."""
+        one that its log contains and that ends a complete history."""
         found = await store.stored()
         sizes = {one.name: one.size for one in found}
         positions = self._log.tail.positions

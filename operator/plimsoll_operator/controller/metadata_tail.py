@@ -79,7 +79,7 @@ class MetadataTail:
     def positions(self) -> frozenset[tuple[int, str]]:
         """Return the ends of the batches that are kept, and of the one before them, each with its
         nonce."""
-        ends = {(one.base_offset + one.record_count, one.nonce) for one in self._batches}
+        ends = {(one.end_offset, one.nonce) for one in self._batches}
         if self._start_nonce is not None:
             ends.add((self.start, self._start_nonce))
         return frozenset(ends)
@@ -88,11 +88,11 @@ class MetadataTail:
         assert batch.base_offset == self.end, "the tail has no gaps"
         self._batches.append(batch)
         self._bytes += len(batch.records_json)
-        self.end = MetadataOffset(batch.base_offset + batch.record_count)
+        self.end = batch.end_offset
         while self._bytes > TAIL_BYTES_MAX and len(self._batches) > 1:
             oldest = self._batches.popleft()
             self._bytes -= len(oldest.records_json)
-            self.start = MetadataOffset(oldest.base_offset + oldest.record_count)
+            self.start = oldest.end_offset
             self._start_nonce = oldest.nonce
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
@@ -141,7 +141,7 @@ class MetadataTail:
         if offset == self.start:
             return self._start_nonce
         for batch in reversed(self._batches):
-            end = batch.base_offset + batch.record_count
+            end = batch.end_offset
             if end == offset:
                 return batch.nonce
             if end < offset:

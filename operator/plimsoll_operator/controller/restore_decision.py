@@ -134,19 +134,35 @@ def prove_copy(
     The copy must be of this cluster, without gaps and contradictions, and end at the position that
     the broker, or the backup (`broker_id` None), states."""
     try:
-        return _prove(stored, cluster_id, broker_id, position)
-    except Exception as error:  # noqa: BLE001  # whoever made the copy chose its bytes
-        return f"it cannot be judged: {type(error).__name__}"
+        raw = zlib.decompressobj().decompress(stored, CONTENT_BYTES_MAX)
+        content = _content.decode(raw)
+    except (zlib.error, msgspec.MsgspecError, ValueError) as error:
+        return f"it cannot be read: {error}"
+    except Exception as error:  # noqa: BLE001  # a hostile broker chooses the bytes
+        return _unjudged(error)
+    return prove_content(content, cluster_id, broker_id, position)
+
+
+def prove_content(
+    content: CopyContent, cluster_id: UUID, broker_id: BrokerId | None, position: LogPosition
+) -> ProvenCopy | str:
+    """Do what `prove_copy` does for a copy that is decompressed and decoded."""
+    try:
+        return _prove(content, cluster_id, broker_id, position)
+    except Exception as error:  # noqa: BLE001  # a hostile broker or place chooses the records
+        return _unjudged(error)
+
+
+def _unjudged(error: Exception) -> str:
+    return f"it cannot be judged: {type(error).__name__}"
 
 
 def _prove(
-    stored: bytes, cluster_id: UUID, broker_id: BrokerId | None, position: LogPosition
+    content: CopyContent, cluster_id: UUID, broker_id: BrokerId | None, position: LogPosition
 ) -> ProvenCopy | str:
-    inflater = zlib.decompressobj()
     try:
-        content = _content.decode(inflater.decompress(stored, CONTENT_BYTES_MAX))
         image = decode_image(content.image)
-    except (zlib.error, msgspec.MsgspecError, MetadataTooNew, ValueError) as error:
+    except (msgspec.MsgspecError, MetadataTooNew, ValueError) as error:
         return f"it cannot be read: {error}"
     if image.cluster_id != cluster_id:
         return f"it is of cluster {image.cluster_id}"
@@ -167,22 +183,18 @@ def _prove(
     tail.terms = image.terms
     if broken := next(iter(invariants.violations(image, invariants.EVERY_RECORD)), None):
         return f"its records contradict each other: {broken}"
-    end = LogPosition(
-        applied_offset=image.next_offset,
-        nonce=nonce,
-        controller_epoch=epoch,
-        term_id=image.term_id,
-    )
-    if nonce is None or end != position:
-        return f"it ends at {image.next_offset}, not at the stated position"
-    return ProvenCopy(
-        broker_id=broker_id,
-        image=image,
-        tail=tail,
-        nonce=nonce,
-        controller_epoch=epoch,
-        digest=_digest(image, nonce),
-    )
+    if nonce is not None:
+        copy = ProvenCopy(
+            broker_id=broker_id,
+            image=image,
+            tail=tail,
+            nonce=nonce,
+            controller_epoch=epoch,
+            digest=_digest(image, nonce),
+        )
+        if copy.position == position:
+            return copy
+    return f"it ends at {image.next_offset}, not at the stated position"
 
 
 def _digest(image: ClusterImage, nonce: str) -> str:

@@ -54,8 +54,8 @@ class Workload:
     allow_existing: bool = False
     user: str | None = None
     window: str | None = None
-    """The length of each window of a continuous run, which has no number of records; None: the run
-    is no continuous one."""
+    """The length of each window of a continuous run, which has no number of records. None for
+    another run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ class ClusterBackup:
         except StoreUnavailable as error:
             why = f"The backup in {store.place} cannot be read: {error}."
             return BackupOffer(why=why, asked=bool(text))
-        except Exception as error:  # whoever can write to the place chose what is read
+        except Exception as error:  # a hostile place chooses what is read
             logger.exception("the backup in %s cannot be judged", store.place)
             why = f"The backup in {store.place} cannot be judged: {type(error).__name__}."
             return BackupOffer(why=why, asked=bool(text))
