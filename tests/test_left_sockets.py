@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from dev.kubectl import ROOT
 
-LEAVES_A_SOCKET = """
+LEAVES_BOTH = """
+import asyncio
 import gc
 import socket
 from tests.kafka_python import LEFT_SOCKETS
@@ -20,13 +21,25 @@ def test_that_leaves_a_socket():
     gc.disable()
     left = [socket.socket()]
     left.append(left)
+
+
+def test_that_leaves_a_transport():
+    loop = asyncio.new_event_loop()
+    ours, theirs = socket.socketpair()
+    loop.run_until_complete(loop.connect_accepted_socket(asyncio.Protocol, ours))
+    loop.close()
+    theirs.close()
+
+
+def test_in_which_the_collector_comes():
+    gc.collect()
 """
 
 
 @pytest.mark.slow
-def test_leftover_socket_fails_no_run(tmp_path: Path) -> None:
+def test_leftover_sockets_fail_no_run(tmp_path: Path) -> None:
     path = tmp_path / "test_last.py"
-    path.write_text(LEAVES_A_SOCKET)
+    path.write_text(LEAVES_BOTH)
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", str(path)]
     done = subprocess.run(
         [sys.executable, *command, "-p", "tests.e2e.conftest"],
