@@ -111,7 +111,7 @@ TIERS = (
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=4500,
-         ignored=MARKED),
+         ignored=MARKED, workers=2),
 )  # fmt: skip
 
 

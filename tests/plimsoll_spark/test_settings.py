@@ -1,6 +1,8 @@
 """What a verification is asked to do: read, defaulted, or refused with a sentence."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,15 @@ def test_wrong_request_is_refused_with_a_sentence(
     assert sentence in refused.value.message
 
 
+@pytest.fixture
+def kept_umask() -> Iterator[None]:
+    """The verification's process sets its own; this one's is restored."""
+    kept = os.umask(0o077)
+    yield
+    os.umask(kept)
+
+
+@pytest.mark.usefixtures("kept_umask")
 def test_refusal_is_in_the_report(tmp_path: Path) -> None:
     report = tmp_path / "report"
     produce = {"records": 1, "acks": "Leader", "idempotent": True}
