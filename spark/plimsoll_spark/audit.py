@@ -89,7 +89,7 @@ class Audit:
         try:
             if set(self._settings.checks) != {"MirrorEqual"}:
                 found = self._audited(spark, partitions, sparse, cores)
-            mirrors = self._mirrored(spark, partitions, compacted, cores)
+            mirrors = self._mirrored(spark, topics, partitions, compacted, cores)
         except TimeUp:
             in_time, found = False, finished_ranges(self._results)
         finally:
@@ -166,6 +166,7 @@ class Audit:
     def _mirrored(
         self,
         spark: SparkSession,
+        topics: ExistingTopics,
         partitions: Sequence[AuditedPartition],
         compacted: Mapping[str, bool | None],
         cores: int,
@@ -181,10 +182,14 @@ class Audit:
         asked = source_names(names, of.prefix)
         sparse = {f"{of.prefix}{one}" for one, known in sources.compacted(asked).items() if known}
         sparse |= {one for one in names if compacted.get(one)}
+        mirrors = topics.partitions(
+            [one for one in names if one not in sparse], leaders_only=True, committed=True
+        ).partitions
         found, lacking = sources.partitions(
-            [one for one in asked if f"{of.prefix}{one}" not in sparse], leaders_only=True
+            [one for one in asked if f"{of.prefix}{one}" not in sparse],
+            leaders_only=True,
+            committed=True,
         )
-        mirrors = [one for one in partitions if one.topic not in sparse]
         items, missing = mirror_items(mirrors, found, of.prefix)
         rate = self._settings.source.bytes_per_second
         job = MirrorJob(
@@ -360,6 +365,7 @@ def summed(
         replicas=sum(len(one.replicas) for one in partitions),
         batches=sum(one.batches for one in ranges),
         records=sum(one.records for one in ranges),
+        markers=sum(one.markers for one in ranges),
         bytes=sum(one.size for one in ranges),
     )
     return AuditFindings(
@@ -397,6 +403,8 @@ def with_mirrors(findings: AuditFindings, mirrors: MirrorFindings) -> AuditFindi
         compared=sum(one.compared for one in mirrors.results),
         extra=sum(one.extra for one in mirrors.results),
         behind=sum(one.behind for one in mirrors.results),
+        aborted=sum(one.aborted for one in mirrors.results),
+        markers=sum(one.markers for one in mirrors.results),
     )
     unread = [f"{one.topic}-{one.partition}: {one.unread}" for one in mirrors.results if one.unread]
     return msgspec.structs.replace(

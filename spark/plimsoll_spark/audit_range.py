@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_spark.batches import Batch
+from plimsoll_spark.batches import is_control, record_counts
 from plimsoll_spark.broker_connection import Standing
 from plimsoll_spark.checks import ProgressFile, put_whole
 from plimsoll_spark.compacted_compare import (
     KEYED_AT_ONCE,
-    Columns,
+    CompactedColumns,
     KeyedRecords,
     Suspect,
     contradictions,
@@ -37,6 +37,7 @@ from plimsoll_spark.replica_reader import (
     Place,
     RateLimit,
     ReplicaReader,
+    Take,
     Why,
 )
 
@@ -89,9 +90,10 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one item. `counts`: number of all findings by kind; `findings`: at most
     `FINDINGS_MAX`, with the first of each kind; `edges`: of each replica with batches; `batches`,
-    `records`: of the replica with the most batches; `size`: bytes read from all replicas together;
-    `is_equal`: True if all replicas were read and hold the same batches. A record-by-record item
-    leaves `edges`, `batches`, `records` and `is_equal` at their defaults."""
+    `records`, `markers` (of transactions): of the replica with the most batches; `size`: bytes read
+    from all replicas together; `is_equal`: True if all replicas were read and hold the same
+    batches. A record-by-record item leaves `edges`, `batches`, `records`, `markers` and `is_equal`
+    at their defaults."""
 
     topic: str
     partition: int
@@ -102,6 +104,7 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[Unread, ...] = ()
     batches: int = 0
     records: int = 0
+    markers: int = 0
     size: int = 0
     is_equal: bool = True
 
@@ -142,7 +145,6 @@ def _name(item: AuditItem) -> str:
 
 
 Reader = Callable[[Place], ReplicaReader]
-Take = Callable[[memoryview, list[Batch]], None]
 
 
 def _reader(
@@ -171,7 +173,8 @@ def _by_batch(
         held,
         edges=tuple(_edges(held)),
         batches=len(most),
-        records=int(most["records"].sum()),
+        records=int(record_counts(most).sum()),
+        markers=int(is_control(most["attributes"]).sum()),
         is_equal=compared.is_equal,
     )
 
@@ -185,7 +188,7 @@ def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
     for number in range(passes):
         keyed: list[KeyedRecords] = []
         for place in item.replicas:
-            columns = Columns(passes, number)
+            columns = CompactedColumns(passes, number)
             one = reader(place).read(item.first, item.end, columns.take)
             held.append(one)
             keyed.append(columns.as_records(one.broker, one.start, one.end))
@@ -222,7 +225,7 @@ def _lost(
     again: list[Held] = []
     for place, before in zip(item.replicas, held, strict=True):
         if place.broker in brokers:
-            columns = Columns(1, 0, keys)
+            columns = CompactedColumns(1, 0, keys)
             end = max(before.high_watermark, before.end)
             one = _read_to_end(reader(place), first, end, columns.take)
             again.append(one)

@@ -12,7 +12,7 @@ from plimsoll_spark.report import STYLE
 from plimsoll_spark.values import Example, Outcome
 
 ROWS_MAX = 500
-_LABELS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
+_LABELS = ("topics", "partitions", "replicas", "batches", "records", "markers", "bytes")
 
 
 def render(settings: AuditSettings, outcome: Outcome, findings: AuditFindings) -> str:
@@ -25,7 +25,11 @@ def render(settings: AuditSettings, outcome: Outcome, findings: AuditFindings) -
     )
     times = f"{outcome.timing.start_time} to {outcome.timing.completion_time}"
     audited = findings.audited
-    amounts = "".join(f"<div><b>{getattr(audited, name):,}</b>{name}</div>" for name in _LABELS)
+    amounts = "".join(
+        f"<div><b>{getattr(audited, name):,}</b>{name}</div>"
+        for name in _LABELS
+        if name != "markers" or audited.markers
+    )
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',

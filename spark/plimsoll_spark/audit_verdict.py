@@ -34,11 +34,14 @@ _REMEDIED = (Reason.REPLICA_UNREADABLE, Reason.REPLICAS_DIFFER)
 
 class Mirrored(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of records that a mirror and its source both hold, that only the mirror holds,
-    and that the mirror does not hold yet."""
+    and that the mirror does not hold yet; and the source's records of aborted transactions, and
+    markers."""
 
     compared: int
     extra: int
     behind: int
+    aborted: int = 0
+    markers: int = 0
 
 
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +131,10 @@ def _remedy(one: Example) -> str:
 def _what(findings: AuditFindings) -> str:
     one, mirrored = findings.audited, findings.mirrored
     told = []
+    markers = f" and {one.markers} markers of transactions" if one.markers else ""
     if one.batches or mirrored is None:
         told.append(
-            f"{one.batches} batches with {one.records} records of {one.topics} topics,"
+            f"{one.batches} batches with {one.records} records{markers} of {one.topics} topics,"
             f" {one.bytes} bytes of {one.replicas} replicas of {one.partitions} partitions"
         )
     if mirrored is not None:
@@ -139,4 +143,9 @@ def _what(findings: AuditFindings) -> str:
             f" source; the source's last {mirrored.behind} are not mirrored yet, and"
             f" {mirrored.extra} are only in the mirror"
         )
+        if mirrored.markers:
+            told.append(
+                f"the source's {mirrored.markers} markers of transactions and {mirrored.aborted}"
+                " records of aborted ones need not be in the mirror"
+            )
     return "; ".join(told)

@@ -3,7 +3,8 @@ replica's own file, of any cluster that speaks Kafka's protocol.
 
 A Python data source of Spark 4. Options are named as those of Spark's Kafka source. Partitions of
 the data frame are ranges of offsets; rows reach Spark as Arrow batches. It reads batch headers
-and checks CRCs; it opens no record. Offsets with no valid batch are rows with `problem`.
+and checks CRCs; it opens no record. A control batch, which holds the marker of a transaction, has
+no records (`isControl`). Offsets with no valid batch are rows with `problem`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from plimsoll_spark.batches import is_control, is_transactional, record_counts
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
 from plimsoll_spark.replica_compare import within
 from plimsoll_spark.replica_reader import Connections, Held, Place, RateLimit, ReplicaReader
@@ -34,7 +36,8 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 SCHEMA = (
     "topic string, partition int, replica int, baseOffset bigint, lastOffset bigint, records int, "
     "sizeBytes int, leaderEpoch int, crc bigint, attributes int, baseTimestampMs bigint, "
-    "maxTimestampMs bigint, producerId bigint, producerEpoch int, baseSequence int, problem string"
+    "maxTimestampMs bigint, producerId bigint, producerEpoch int, baseSequence int, "
+    "isTransactional boolean, isControl boolean, problem string"
 )
 _COLUMNS: tuple[tuple[str, str, pa.DataType], ...] = (
     ("baseOffset", "base_offset", pa.int64()),
@@ -50,6 +53,7 @@ _COLUMNS: tuple[tuple[str, str, pa.DataType], ...] = (
     ("producerEpoch", "producer_epoch", pa.int32()),
     ("baseSequence", "base_sequence", pa.int32()),
 )
+_FLAGS = {"isTransactional": is_transactional, "isControl": is_control}
 
 
 class WrongOption(ValueError):
@@ -245,9 +249,13 @@ def arrow_rows(span: OffsetSpan, held: Held) -> Iterator[pa.RecordBatch]:
         rows = inside[at : at + ROWS_AT_ONCE]
         columns = {name: pa.array(rows[field].astype(kind.to_pandas_dtype()), kind)
                    for name, field, kind in _COLUMNS}  # fmt: skip
+        columns["records"] = pa.array(record_counts(rows).astype(np.int32))
+        for name, flag in _FLAGS.items():
+            columns[name] = pa.array(flag(rows["attributes"]))
         yield _batch(span, columns, pa.nulls(len(rows), pa.string()))
     if held.bad:
         unknown = {name: pa.nulls(len(held.bad), kind) for name, _, kind in _COLUMNS}
+        unknown |= {name: pa.nulls(len(held.bad), pa.bool_()) for name in _FLAGS}
         unknown["baseOffset"] = pa.array([one.first for one in held.bad], pa.int64())
         unknown["lastOffset"] = pa.array([one.end - 1 for one in held.bad], pa.int64())
         yield _batch(span, unknown, pa.array([one.problem.value for one in held.bad]))

@@ -15,16 +15,20 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from plimsoll_spark.arrays import Ints
+
 HEADER_BYTES = 61
 LENGTH_END = 12
 """The length field counts the bytes after itself; it ends here."""
 CRC_FROM = 21
 MAGIC = 2
-CODEC_MASK, LOG_APPEND_TIME, CONTROL = 0x07, 0x08, 0x20
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 NEXT_MAX = 2**31
 """A batch spans fewer offsets than this."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_MARKER_KEY = struct.Struct(">hh")
+_ABORT = 0
 
 DTYPE = np.dtype(
     [
@@ -63,6 +67,13 @@ class Batch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     records: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted: the producer's id, and the offset of its first record."""
+
+    producer_id: int
+    first_offset: int
 
 
 class Problem(Enum):
@@ -118,3 +129,48 @@ def is_control(attributes: Any) -> Any:
     """Return True for a batch of control records (markers of transactions). `attributes`: of one
     batch, or an array of them, for which the result is an array too."""
     return (attributes & CONTROL) != 0
+
+
+def is_transactional(attributes: Any) -> Any:
+    """Return True for a batch that belongs to a transaction, also for its marker. `attributes`: as
+    for `is_control`."""
+    return (attributes & TRANSACTIONAL) != 0
+
+
+def record_counts(batches: Rows) -> Ints:
+    """Return the number of records in each batch; the marker in a control batch is none."""
+    counts = batches["records"].astype(np.int64)
+    return np.where(is_control(batches["attributes"]), 0, counts)
+
+
+def is_abort(data: memoryview, batch: Batch) -> bool:
+    """Return True if a control batch is the marker of a transaction that was aborted. `data`: the
+    batch's bytes. A marker is never compressed; its key holds a version and a type."""
+    at = _behind_varint(data, HEADER_BYTES) + 1  # the record's size, its attributes
+    for _ in range(3):  # its deltas, the size of its key
+        at = _behind_varint(data, at)
+    return at + _MARKER_KEY.size <= batch.size and _MARKER_KEY.unpack_from(data, at)[1] == _ABORT
+
+
+def _behind_varint(data: memoryview, at: int) -> int:
+    while at < len(data) and data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def aborted_among(
+    batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]
+) -> frozenset[int]:
+    """Return the base offsets of those batches with records that belong to aborted transactions.
+    `batches`: consecutive ones of one fetch; `aborted`: the transactions that its answer names."""
+    waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    open_now: set[int] = set()
+    found: list[int] = []
+    for batch in batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            open_now.add(waiting.pop().producer_id)
+        if is_control(batch.attributes):
+            open_now.discard(batch.producer_id)
+        elif is_transactional(batch.attributes) and batch.producer_id in open_now:
+            found.append(batch.base_offset)
+    return frozenset(found)

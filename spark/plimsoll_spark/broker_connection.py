@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from plimsoll_spark.batches import AbortedTransaction
+
 FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 17, 18, 36
 CLIENT_ID = b"plimsoll-audit"
 CONSUMER, OWN_COPY = -1, -2
@@ -59,13 +61,16 @@ class LoginRefused(Exception):
 class Fetched(NamedTuple):
     """The answer to a fetch of one partition. `code`: Kafka's error code, 0 for none; offsets are
     -1 if unknown; `records`: the bytes of the batches, empty if the answer has none;
-    `is_held_back`: True if a quota left the whole answer empty, so it says nothing."""
+    `is_held_back`: True if a quota left the whole answer empty, so it says nothing; `aborted`: the
+    aborted transactions with records in the answer, none unless committed records were asked
+    for."""
 
     code: int
     high_watermark: int
     log_start_offset: int
     records: memoryview
     is_held_back: bool = False
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class Standing(NamedTuple):
@@ -107,17 +112,26 @@ class BrokerConnection:
     # --- fetching -------------------------------------------------------------------------------
 
     def ask(
-        self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        own_copy: bool,
+        committed: bool = False,
     ) -> None:
         """Send a fetch of one partition from `offset` on; first sleep for the time that the last
         answer's quota demands. `max_bytes`: bound on the answer, which has at least one whole
         batch; `own_copy`: True to read the broker's own replica, False to read from the leader as a
-        consumer. `answer` must be called before the next `ask`. Raises `ConnectionLost`."""
+        consumer; `committed`: True to read up to the last stable offset only, and to be told of
+        aborted transactions. `answer` must be called before the next `ask`. Raises
+        `ConnectionLost`."""
         if (wait_s := self._not_before_s - time.monotonic()) > 0:
             time.sleep(wait_s)  # the broker said how long: a quota
         name = topic.encode()
         replica = OWN_COPY if own_copy else CONSUMER
-        body = struct.pack(">iiiibii", replica, WAIT_MS, 1, max_bytes, 0, 0, -1)
+        body = struct.pack(">iiiibii", replica, WAIT_MS, 1, max_bytes, committed, 0, -1)
         body += b"\x02" + _compact(name) + b"\x02"
         body += struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes)
         self._send(FETCH, 12, body + b"\0\0" + b"\x01" + b"\x01" + b"\0", flexible=True)
@@ -137,11 +151,14 @@ class BrokerConnection:
         length, at = _uvarint_at(reply, at)
         _, at = _uvarint_at(reply, at + length - 1)
         _, code, high, _, start = struct.unpack_from(">ihqqq", reply, at)
-        aborted, at = _uvarint_at(reply, at + 30)
-        for _ in range(aborted - 1):
+        count, at = _uvarint_at(reply, at + 30)
+        aborted: list[AbortedTransaction] = []
+        for _ in range(count - 1):
+            aborted.append(AbortedTransaction(*struct.unpack_from(">qq", reply, at)))
             at = _skip_tags(reply, at + 16)
         size, at = _uvarint_at(reply, at + 4)
-        return Fetched(code, high, start, reply[at : at + max(0, size - 1)])
+        records = reply[at : at + max(0, size - 1)]
+        return Fetched(code, high, start, records, aborted=tuple(aborted))
 
     # --- asking about the broker and the cluster ------------------------------------------------
 

@@ -24,6 +24,7 @@ from plimsoll_spark.arrays import Bools
 from plimsoll_spark.copies import Copies, rewritten_in
 from plimsoll_spark.fold import Fold
 from plimsoll_spark.ledger import LedgerIndex, LedgerRows, RowGroup
+from plimsoll_spark.markers import markers_of, without_markers
 from plimsoll_spark.partition_reader import OutOfTime, Reader
 from plimsoll_spark.range_check import Earlier, LogRows, RangeFindings, Span
 from plimsoll_spark.timeline import Clock, Timeline
@@ -164,8 +165,11 @@ def range_findings(
     rows = ledger.read(item.groups).between(span.first, span.end)
     keys = job.keys if job.order_by_key else None
     found = range_check.check_range(span, log, rows, keys=keys, earlier=earlier)
-    gaps = found.gaps if item.gaps else ()
-    return msgspec.structs.replace(found, gaps=gaps, unreadable=unreadable)
+    gaps, markers = found.gaps if item.gaps else (), 0
+    if gaps and item.reads and unreadable is None:
+        known = markers_of(job.bootstrap, job.topic, job.login, span.partition, gaps, job.until_s)
+        gaps, markers = without_markers(gaps, known), len(known)
+    return msgspec.structs.replace(found, gaps=gaps, markers=markers, unreadable=unreadable)
 
 
 def partition_timeline(job: CheckJob, item: TimelineItem) -> Timeline:
@@ -342,6 +346,7 @@ def _counts(fold: Fold, sent: LedgerIndex) -> Counts:
         unknown=sent.outcomes.get(ledger.UNKNOWN, 0),
         read=fold.read,
         foreign=fold.foreign,
+        markers=fold.markers,
         lost=fold.lost,
         misplaced=fold.misplaced,
         mismatched=fold.mismatched,

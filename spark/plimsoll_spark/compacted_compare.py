@@ -5,7 +5,8 @@ for itself. All replicas must agree on two things: a record that two of them hol
 both; and a replica lacks a key's newest record only if it holds a newer one of this key, if the
 record is a tombstone, or if it lies outside its log. Whatever else was compacted is no loss. The
 newer record may lie behind the offsets that were read, since cleaners go on meanwhile: such records
-are suspects until `audit_range` has looked for it.
+are suspects until `audit_range` has looked for it. Records of aborted transactions count for
+nothing: a cleaner removes them as soon as it has seen the marker.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from typing import NamedTuple
 import numpy as np
 
 from plimsoll_spark.arrays import Bools, Ints
-from plimsoll_spark.batches import Batch, is_control
+from plimsoll_spark.batches import Batch, is_abort, is_control, is_transactional
 from plimsoll_spark.opened_records import Record, Unopenable, opened
 from plimsoll_spark.replica_compare import Finding
 
 KEYED_AT_ONCE = 4_000_000
-"""The most records of one replica in memory, at 25 bytes. More are compared in several passes, each
+"""The most records of one replica in memory, at 26 bytes. More are compared in several passes, each
 over some of the keys."""
 
 
 @dataclass(slots=True)
-class Columns:
+class CompactedColumns:
     """Collects, column by column, the keyed records of one replica for which the key's hash modulo
     `passes` is `number`, and the hash is in `only`, unless that is None. `key`, `content`: hashes
     of key, and of key, value and headers; `unopenable`: the batches of which the records cannot be
-    opened."""
+    opened; `aborted`: True for a record of a transaction with a marker that says so."""
 
     passes: int
     number: int
@@ -41,19 +42,34 @@ class Columns:
     key: array[int] = field(default_factory=lambda: array("q"))
     content: array[int] = field(default_factory=lambda: array("q"))
     tombstone: array[int] = field(default_factory=lambda: array("b"))
+    aborted: array[int] = field(default_factory=lambda: array("b"))
+    undecided: dict[int, list[range]] = field(default_factory=dict)
+    """Of each producer with an open transaction: its records, by their indices."""
     unopenable: list[Batch] = field(default_factory=list)
 
-    def take(self, data: memoryview, batches: Sequence[Batch]) -> None:
-        """Add the records of consecutive batches, of which `data` holds the bytes. Control batches
-        are left out; a batch that cannot be opened is added to `unopenable`."""
+    def take(self, data: memoryview, batches: Sequence[Batch], _: frozenset[int]) -> None:
+        """Add the records of consecutive batches, of which `data` holds the bytes. A batch that
+        cannot be opened is added to `unopenable`. The marker in a control batch tells whether the
+        producer's records before it were aborted."""
         at = 0
         for batch in batches:
-            if not is_control(batch.attributes):
+            content, begin = data[at : at + batch.size], len(self.offset)
+            if is_control(batch.attributes):
+                self._decide(batch, is_abort(content, batch))
+            else:
                 try:
-                    self._add(opened(data[at : at + batch.size], batch))
+                    self._add(opened(content, batch))
                 except Unopenable:
                     self.unopenable.append(batch)
+            if is_transactional(batch.attributes) and len(self.offset) > begin:
+                own = range(begin, len(self.offset))
+                self.undecided.setdefault(batch.producer_id, []).append(own)
             at += batch.size
+
+    def _decide(self, marker: Batch, aborted: bool) -> None:
+        for some in self.undecided.pop(marker.producer_id, ()):
+            for row in some if aborted else ():
+                self.aborted[row] = 1
 
     def _add(self, records: Iterable[Record]) -> None:
         for one in records:
@@ -64,6 +80,7 @@ class Columns:
                 self.key.append(one.key)
                 self.content.append(one.content)
                 self.tombstone.append(one.value_bytes is None)
+                self.aborted.append(0)
 
     def as_records(self, broker: int, start: int, end: int) -> KeyedRecords:
         """Return the records as arrays, for a replica that was read from `start` to before
@@ -72,13 +89,15 @@ class Columns:
             np.frombuffer(column, np.int64) for column in (self.offset, self.key, self.content)
         )
         tombstone = np.frombuffer(self.tombstone, np.int8).astype(bool)
-        return KeyedRecords(broker, start, end, offset, key, content, tombstone)
+        kept = np.frombuffer(self.aborted, np.int8) == 0
+        columns = (offset[kept], key[kept], content[kept], tombstone[kept])
+        return KeyedRecords(broker, start, end, *columns)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecords:
     """The keyed records that one replica holds from offset `start` to before `end`, in the order of
-    offsets, as columns of equal length. `key`, `content`: hashes, as in `Columns`."""
+    offsets, as columns of equal length. `key`, `content`: hashes, as in `CompactedColumns`."""
 
     broker: int
     start: int

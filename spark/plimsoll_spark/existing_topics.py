@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
@@ -31,6 +37,7 @@ AWAY_S = 60.0
 RETRY_S = 0.5
 POLICY = "cleanup.policy"
 INTERNAL = "__"
+_ISOLATION = {False: IsolationLevel.READ_UNCOMMITTED, True: IsolationLevel.READ_COMMITTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +76,14 @@ class ExistingTopics:
         topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
         return tuple(matched(pattern, (one for one in topics if not one.startswith(INTERNAL))))
 
-    def partitions(self, topics: Iterable[str], *, leaders_only: bool = False) -> Found:
+    def partitions(
+        self, topics: Iterable[str], *, leaders_only: bool = False, committed: bool = False
+    ) -> Found:
         """Return the partitions of these topics. `leaders_only`: True to leave out the replicas of
-        followers. A partition without a leader, a topic that the cluster does not show, and offsets
-        that cannot be read are asked for again for `AWAY_S` seconds; then the first two are told as
-        missing, and for offsets KafkaException is raised."""
+        followers; `committed`: True to end each log at its last stable offset, below which every
+        transaction has ended. A partition without a leader, a topic that the cluster does not show,
+        and offsets that cannot be read are asked for again for `AWAY_S` seconds; then the first two
+        are told as missing, and for offsets KafkaException is raised."""
         names = tuple(topics)
         metadata, missing = self._settled(names)
         addresses = {one.id: (one.host, one.port) for one in metadata.brokers.values()}
@@ -83,7 +93,7 @@ class ExistingTopics:
             if topic in metadata.topics
             for one in _led(metadata.topics[topic])
         ]
-        logs = self._logs([(topic, one.id) for topic, one in found])
+        logs = self._logs([(topic, one.id) for topic, one in found], committed)
         audited = [
             _audited(topic, one, logs[topic, one.id], addresses, leaders_only=leaders_only)
             for topic, one in found
@@ -155,10 +165,11 @@ class ExistingTopics:
             found.setdefault(topic, {})[str(partition)] = offset
         return found
 
-    def _logs(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], OffsetRange]:
-        starts, ends = (
-            self._offsets(places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-        )
+    def _logs(
+        self, places: Sequence[tuple[str, int]], committed: bool
+    ) -> dict[tuple[str, int], OffsetRange]:
+        starts = self._offsets(places, OffsetSpec.earliest())
+        ends = self._offsets(places, OffsetSpec.latest(), _ISOLATION[committed])
         return {
             place: OffsetRange(
                 log_start_offset=min(starts[place], ends[place]), log_end_offset=ends[place]
@@ -167,14 +178,19 @@ class ExistingTopics:
         }
 
     def _offsets(
-        self, places: Sequence[tuple[str, int]], spec: OffsetSpec
+        self,
+        places: Sequence[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int]:
         if not places:
             return {}
         until_s = time.monotonic() + AWAY_S
         while True:
             asked = {TopicPartition(*place): spec for place in places}
-            answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+            answers = self._admin.list_offsets(
+                asked, isolation_level=isolation, request_timeout=TIMEOUT_S
+            )
             try:
                 return {
                     (place.topic, place.partition): answer.result().offset

@@ -49,7 +49,7 @@ class Fold:
         self._examples: dict[str, list[Example]] = {}
         self.read = self.foreign = self.duplicated = self.out_of_order = 0
         self.lost = self.misplaced = self.mismatched = self.expired = self.gaps = 0
-        self.rewritten = 0
+        self.rewritten = self.markers = 0
         self.unreadable: list[Example] = []
 
     def add(self, found: RangeFindings) -> None:
@@ -63,6 +63,7 @@ class Fold:
             found = self._recheck(span, earlier)
         self.read += found.read
         self.foreign += found.foreign
+        self.markers += found.markers
         self.duplicated += found.duplicated
         if found.copies and self.duplicated <= COPIES_MAX:
             self._copies.setdefault(span.partition, []).append(found.copies)

@@ -22,6 +22,7 @@ from plimsoll_spark.checks import ProgressFile
 from plimsoll_spark.existing_topics import AuditedPartition
 from plimsoll_spark.mirror_compare import Difference, Piece, compare_mirror
 from plimsoll_spark.opened_records import Unopenable, opened
+from plimsoll_spark.replica_compare import within
 from plimsoll_spark.replica_reader import Connections, Place, RateLimit, ReplicaReader
 from plimsoll_spark.topics import OffsetRange
 
@@ -58,12 +59,15 @@ class MirrorItem:
 
 
 class MirrorAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one partition; `topic`: the source's name. The fields of `MirrorResult`, and
-    `unread`: why it was not compared to its end, "" if it was."""
+    """The result for one partition; `topic`: the source's name. The fields of `MirrorResult`;
+    `aborted`, `markers`: numbers of the source's records of aborted transactions, and of its
+    markers of transactions; `unread`: why it was not compared to its end, "" if it was."""
 
     topic: str
     partition: int
     compared: int = 0
+    aborted: int = 0
+    markers: int = 0
     differences: tuple[Difference, ...] = ()
     counts: dict[str, int] = {}
     extra: int = 0
@@ -115,46 +119,75 @@ def _compared(
     place = item.source.place
     topic = hashlib.blake2b(place.topic.encode(), digest_size=16).hexdigest()
     progress = ProgressFile(job.results / f"read-{topic}-{place.partition}-mirror.count")
+    source = _Records(job, item.source, there, limit, "the source", progress)
+    mirror = _Records(job, item.mirror, here, limit, "the mirror", None)
     try:
         found = compare_mirror(
-            _records(job, item.source, there, limit, "the source", progress),
-            _records(job, item.mirror, here, limit, "the mirror", None),
+            source.pieces(),
+            (_committed(one) for one in mirror.pieces()),
             source_begins=item.source.log.log_start_offset == 0,
             mirror_begins=item.mirror.log.log_start_offset == 0,
         )
     except Unread as error:
         return MirrorAudit(topic=place.topic, partition=place.partition, unread=str(error))
-    return MirrorAudit(topic=place.topic, partition=place.partition, **found._asdict())
-
-
-def _records(
-    job: MirrorJob,
-    half: Half,
-    connections: Connections,
-    limit: RateLimit,
-    side: str,
-    progress: ProgressFile | None,
-) -> Iterator[Piece]:
-    """Yield the records of one side in their order. Raises `Unread`."""
-    reader = ReplicaReader(
-        connections, half.place, own_copy=False, until_s=job.until_s, limit=limit
+    return MirrorAudit(
+        topic=place.topic,
+        partition=place.partition,
+        aborted=source.aborted,
+        markers=source.markers,
+        **found._asdict(),
     )
-    start, end = half.log.log_start_offset, half.log.log_end_offset
-    read = 0
-    for first in range(start, end, PIECE_OFFSETS):
-        stop = min(first + PIECE_OFFSETS, end)
-        columns = _Columns(first, stop)
-        held = reader.read(first, stop, columns.take)
-        if held.why is not None:
-            raise Unread(f"{side} was not read to its end: {held.why.value}")
-        if held.bad or columns.unopenable is not None:
-            bad = held.bad[0].first if held.bad else columns.unopenable
-            raise Unread(f"{side} holds a batch at offset {bad} that cannot be read")
-        piece = columns.as_piece()
-        if progress is not None:
-            read += len(piece.offset)
-            progress.write(read)
-        yield piece
+
+
+class _Records:
+    """The records of one side. `markers`: number of the markers of transactions that were read;
+    `aborted`: number of records of aborted transactions."""
+
+    def __init__(
+        self,
+        job: MirrorJob,
+        half: Half,
+        connections: Connections,
+        limit: RateLimit,
+        side: str,
+        progress: ProgressFile | None,
+    ) -> None:
+        self._reader = ReplicaReader(
+            connections,
+            half.place,
+            own_copy=False,
+            until_s=job.until_s,
+            limit=limit,
+        )
+        self._log, self._side, self._progress = half.log, side, progress
+        self.markers = self.aborted = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the records in their order. Raises `Unread`."""
+        start, end = self._log.log_start_offset, self._log.log_end_offset
+        read = 0
+        for first in range(start, end, PIECE_OFFSETS):
+            stop = min(first + PIECE_OFFSETS, end)
+            columns = _Columns(first, stop)
+            held = self._reader.read(first, stop, columns.take, committed=True)
+            if held.why is not None:
+                raise Unread(f"{self._side} was not read to its end: {held.why.value}")
+            if held.bad or columns.unopenable is not None:
+                bad = held.bad[0].first if held.bad else columns.unopenable
+                raise Unread(f"{self._side} holds a batch at offset {bad} that cannot be read")
+            inside = within(held, first, stop)
+            self.markers += int(is_control(inside["attributes"]).sum())
+            piece = columns.as_piece()
+            self.aborted += 0 if piece.aborted is None else int(piece.aborted.sum())
+            if self._progress is not None:
+                read += len(piece.offset)
+                self._progress.write(read)
+            yield piece
+
+
+def _committed(piece: Piece) -> Piece:
+    assert piece.aborted is not None
+    return Piece(piece.offset[~piece.aborted], piece.content[~piece.aborted])
 
 
 class _Columns:
@@ -163,17 +196,19 @@ class _Columns:
     def __init__(self, first: int, end: int) -> None:
         self._first, self._end = first, end
         self._offset, self._content, self._time = array("q"), array("q"), array("q")
+        self._aborted = array("b")
         self.unopenable: int | None = None
 
-    def take(self, data: memoryview, batches: Sequence[Batch]) -> None:
-        """Add the records of consecutive batches. `data`: their bytes."""
+    def take(self, data: memoryview, batches: Sequence[Batch], aborted: frozenset[int]) -> None:
+        """Add the records of consecutive batches. `data`: their bytes; `aborted`: base offsets of
+        those of aborted transactions."""
         at = 0
         for batch in batches:
             if not is_control(batch.attributes):
-                self._add(data[at : at + batch.size], batch)
+                self._add(data[at : at + batch.size], batch, batch.base_offset in aborted)
             at += batch.size
 
-    def _add(self, data: memoryview, batch: Batch) -> None:
+    def _add(self, data: memoryview, batch: Batch, aborted: bool) -> None:
         appended = batch.attributes & LOG_APPEND_TIME
         try:
             for one in opened(data, batch):
@@ -181,6 +216,7 @@ class _Columns:
                     self._offset.append(one.offset)
                     self._content.append(one.content)
                     self._time.append(batch.max_timestamp if appended else one.timestamp_ms)
+                    self._aborted.append(aborted)
         except Unopenable:
             self.unopenable = batch.base_offset
 
@@ -190,4 +226,4 @@ class _Columns:
             np.frombuffer(column, np.int64) for column in (self._offset, self._content, self._time)
         )
         mixed = content.view(np.uint64) ^ (time.view(np.uint64) * _MIX)
-        return Piece(offset, mixed.view(np.int64))
+        return Piece(offset, mixed.view(np.int64), np.frombuffer(self._aborted, np.bool_))

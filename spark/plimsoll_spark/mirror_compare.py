@@ -2,7 +2,8 @@
 Pure.
 
 Called by `mirror` with the records of both sides in pieces. Offsets may differ: MirrorMaker 2
-writes what it reads, and counts anew. A record is known by a hash of its timestamp, key, value and
+writes what it reads, and counts anew. It may hold records of the source's aborted transactions, or
+lack them: neither is a difference. A record is known by a hash of its timestamp, key, value and
 headers. Where the sides part, both are searched for the place at which they meet again, at most
 `WINDOW` records ahead.
 """
@@ -14,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from plimsoll_spark.arrays import Ints
+from plimsoll_spark.arrays import Bools, Ints
 
 WINDOW = 20_000
 DIFFERENCES_MAX = 100
@@ -23,10 +24,12 @@ MirrorKind = Literal["unmirrored", "altered"]
 
 
 class Piece(NamedTuple):
-    """Consecutive records of one side: their offsets, and the hash of each."""
+    """Consecutive records of one side: their offsets, and the hash of each. `aborted`: True for a
+    record of a transaction that was aborted; None: there is none."""
 
     offset: Ints
     content: Ints
+    aborted: Bools | None = None
 
 
 class Difference(NamedTuple):
@@ -58,6 +61,7 @@ class _Side:
     def __init__(self, pieces: Iterator[Piece]) -> None:
         self._pieces = pieces
         self.offset, self.content = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.aborted = np.zeros(0, np.bool_)
         self.ended = False
 
     def fill(self) -> None:
@@ -69,9 +73,22 @@ class _Side:
                 return
             self.offset = np.concatenate((self.offset, piece.offset))
             self.content = np.concatenate((self.content, piece.content))
+            aborted = (
+                np.zeros(len(piece.offset), np.bool_) if piece.aborted is None else piece.aborted
+            )
+            self.aborted = np.concatenate((self.aborted, aborted))
 
     def drop(self, count: int) -> None:
         self.offset, self.content = self.offset[count:], self.content[count:]
+        self.aborted = self.aborted[count:]
+
+    def aborted_without(self, other: _Side) -> int:
+        """Return the number of records of aborted transactions before the first other record, and
+        before the first that `other` holds near."""
+        lead = self.aborted[:WINDOW]
+        count = len(lead) if lead.all() else int(np.argmin(lead))
+        held = np.flatnonzero(np.isin(self.content[:count], other.content[:WINDOW]))
+        return int(held[0]) if len(held) else count
 
     def find(self, content: int) -> int | None:
         """Return the number of records before the next one with this hash; None: it is not
@@ -88,6 +105,8 @@ class _Differences:
         self.counts: dict[str, int] = {}
 
     def add(self, kind: MirrorKind, offsets: Ints, at: int | None = None) -> None:
+        if not len(offsets):
+            return
         self.counts[kind] = self.counts.get(kind, 0) + len(offsets)
         one = Difference(kind, int(offsets[0]), int(offsets[-1]), at)
         last = self.found[-1] if self.found else None
@@ -124,11 +143,14 @@ def compare_mirror(
             ours.drop(same)
             theirs.drop(same)
             continue
+        if left := ours.aborted_without(theirs):
+            ours.drop(left)
+            continue
         ahead = ours.find(int(theirs.content[0]))
         back = theirs.find(int(ours.content[0]))
         if ahead is not None and (back is None or ahead <= back):
             if begun or mirror_begins:
-                found.add("unmirrored", ours.offset[:ahead])
+                found.add("unmirrored", ours.offset[:ahead][~ours.aborted[:ahead]])
             ours.drop(ahead)
         elif back is not None:
             extra += back if begun or source_begins else 0
@@ -141,10 +163,16 @@ def compare_mirror(
             found.add("altered", ours.offset[:1], int(theirs.offset[0]))
             ours.drop(1)
             theirs.drop(1)
-    behind = len(ours.offset)
-    while not ours.ended:
-        ours.drop(len(ours.offset))
-        ours.fill()
-        behind += len(ours.offset)
     extra += len(theirs.offset)
-    return MirrorResult(compared, tuple(found.found), found.counts, extra, behind)
+    return MirrorResult(compared, tuple(found.found), found.counts, extra, _rest(ours))
+
+
+def _rest(source: _Side) -> int:
+    """Read the side to its end, and return the number of records that were left, without those of
+    aborted transactions."""
+    count = 0
+    while len(source.offset):
+        count += int((~source.aborted).sum())
+        source.drop(len(source.offset))
+        source.fill()
+    return count

@@ -2,9 +2,10 @@
 run wrote.
 
 Called in Spark's tasks (`checks`). It is a plain consumer that checks CRCs; a batch that it cannot
-read ends the range. It waits for brokers that are away, until the time for verifying is over. If a
-log ends below the range, it waits up to `SETTLE_S` seconds for more records, since the high
-watermark may move again only some time after a failover.
+read ends the range. Of other clients' transactions it reads aborted and open ones, too, so that
+each offset is known; it shows no markers (`markers`). It waits for brokers that are away, until the
+time for verifying is over. If a log ends below the range, it waits up to `SETTLE_S` seconds for
+more records, since the high watermark may move again only some time after a failover.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Reader:
                 "check.crcs": True,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
                 "queued.max.messages.kbytes": QUEUED_KB,
                 "fetch.message.max.bytes": 8 * 1024 * 1024,
                 "log_level": 2,

@@ -115,6 +115,8 @@ class RangeFindings(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[Stream, ...]
     strays: Strays
     seen: tuple[SeenBits, ...]
+    markers: int = 0
+    """Number of offsets that are no gaps, since they hold the markers of transactions."""
     unreadable: int | None = None
     """Offset of a batch that no consumer can read; nothing from there on was read. None: there is
     none."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from plimsoll_spark.batches import Batch, Problem, Rows, rows, scan
+from plimsoll_spark.batches import Batch, Problem, Rows, aborted_among, rows, scan
 from plimsoll_spark.broker_connection import (
     BrokerConnection,
     ConnectionLost,
@@ -55,6 +55,9 @@ class Why(Enum):
 
 FINAL = frozenset({Why.OFFLINE, Why.DENIED, Why.OLD, Why.LOGIN})
 """The causes that do not pass while one waits."""
+
+
+Take = Callable[[memoryview, list[Batch], frozenset[int]], None]
 
 
 class Place(NamedTuple):
@@ -185,6 +188,7 @@ class ReplicaReader:
         self._connections = connections
         self._place = place
         self._own_copy = own_copy
+        self._committed = False
         self._until_s = until_s
         self._limit = limit
         self._settle_s = settle_s
@@ -194,11 +198,14 @@ class ReplicaReader:
         self._floor = 0
 
     def read(
-        self, first: int, end: int, take: Callable[[memoryview, list[Batch]], None] | None = None
+        self, first: int, end: int, take: Take | None = None, *, committed: bool = False
     ) -> Held:
         """Return the replica's batches from `first` to before `end`. If they cannot all be read,
         return the part that was read, with the cause in `why`. `take`: is called with the bytes of
-        consecutive valid batches, and these batches; the bytes do not stay valid."""
+        consecutive valid batches, which do not stay valid, these batches, and the base offsets of
+        those that belong to aborted transactions; these are known only with `committed`: True to
+        read as a consumer of committed records, up to the last stable offset."""
+        self._committed = committed
         held = Held(self._place.broker, rows([]))
         found: list[Batch] = []
         position = first
@@ -211,7 +218,8 @@ class ReplicaReader:
                 scanned = scan(fetched.records, position, fetched.high_watermark)
                 problem = scanned.problem
                 if take is not None and scanned.batches:
-                    take(fetched.records[: scanned.size], scanned.batches)
+                    aborted = aborted_among(scanned.batches, fetched.aborted)
+                    take(fetched.records[: scanned.size], scanned.batches, aborted)
                 held.size += scanned.size
                 found += scanned.batches
                 if scanned.batches:
@@ -293,7 +301,14 @@ class ReplicaReader:
             connection = self._connections.to(place)
             if self._own_copy and not connection.reads_own_copy:
                 return Why.OLD
-            connection.ask(place.topic, place.partition, offset, max_bytes, own_copy=self._own_copy)
+            connection.ask(
+                place.topic,
+                place.partition,
+                offset,
+                max_bytes,
+                own_copy=self._own_copy,
+                committed=self._committed,
+            )
             fetched = connection.answer()
             if self._own_copy or fetched.code not in (UNKNOWN_TOPIC, NOT_LEADER):
                 return fetched

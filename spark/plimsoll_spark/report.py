@@ -39,6 +39,7 @@ _LABELS = (
     ("misplaced", "at another offset"),
     ("expired", "removed by retention"),
     ("foreign", "written by others"),
+    ("markers", "markers of transactions"),
     ("unreported", "of lost drivers or executors"),
 )
 
@@ -137,6 +138,8 @@ def _counts(counts: Counts) -> str:
     cells = []
     for name, label in _LABELS:
         value = getattr(counts, name)
+        if name == "markers" and not value:
+            continue
         style = ' class="bad"' if value and name in _BAD else ""
         cells.append(f"<div{style}><b>{value:,}</b>{escape(label)}</div>")
     return f'<div class="counts">{"".join(cells)}</div>'

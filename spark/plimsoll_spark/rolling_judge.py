@@ -51,12 +51,13 @@ WRONG_KEY = -2
 class Reading:
     """What was read of one partition. `span`: the offsets that were read, to their end; `bad`: the
     offsets in it that hold no valid batch, and `leader`: the broker that served them, None if
-    unknown."""
+    unknown; `markers`: the offsets that hold markers of other clients' transactions, sorted."""
 
     span: Span
     log: LogRows
     bad: tuple[Gap, ...] = ()
     leader: int | None = None
+    markers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +331,9 @@ class RollingJudge:
             self._note(step, kind, partition, rows, mine[found])
 
     def _note_gaps(self, step: Step, reading: Reading, begin: int) -> None:
-        span, offsets, first = reading.span, reading.log.offset, max(begin, reading.span.first)
+        span, first = reading.span, max(begin, reading.span.first)
+        step.counts["markers"] += int((reading.markers >= first).sum())
+        offsets = np.union1d(reading.log.offset, reading.markers)
         for bad in (*reading.bad, Gap(first=span.end, end=span.end)):
             if bad.first > first:
                 piece = Span(partition=span.partition, first=first, end=bad.first)

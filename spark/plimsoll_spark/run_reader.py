@@ -9,15 +9,18 @@ ten seconds, a bound that Spark fixes.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from pyspark.sql import SparkSession
 
-from plimsoll_spark.partition_reader import Reader
-from plimsoll_spark.range_check import Gap, LogRows, Span
+from plimsoll_spark.markers import markers_at
+from plimsoll_spark.partition_reader import OutOfTime, Reader
+from plimsoll_spark.range_check import Gap, LogRows, Span, gaps_in
 from plimsoll_spark.replica_reader import Connections, Place, RateLimit, ReplicaReader
 from plimsoll_spark.rolling_judge import Reading
 from plimsoll_spark.topics import Ranges, TopicClient
@@ -83,7 +86,24 @@ class RunReader:
             bad.append(gap)
             at = gap.end
         read = Span(partition=span.partition, first=span.first, end=max(span.first, at))
-        return Reading(span=read, log=_joined(parts), bad=tuple(bad), leader=leader)
+        reading = Reading(span=read, log=_joined(parts), bad=tuple(bad), leader=leader)
+        return self._with_markers(reading, until_s)
+
+    def _with_markers(self, reading: Reading, until_s: float) -> Reading:
+        """Return the reading with the markers that explain missing offsets. If they cannot be
+        looked up now, return the part before the first missing offset."""
+        span = reading.span
+        bad = [np.arange(one.first, min(one.end, span.end)) for one in reading.bad]
+        gaps = gaps_in(span, np.unique(np.concatenate([reading.log.offset, *bad])))
+        if not gaps:
+            return reading
+        with contextlib.closing(TopicClient(self.bootstrap, self.topic, self.login)) as client:
+            leader = client.leader_of(span.partition)
+        if leader is not None:
+            place = Place(self.topic, span.partition, *leader)
+            with contextlib.suppress(OutOfTime):
+                return replace(reading, markers=markers_at(place, self.login, gaps, until_s))
+        return before(reading, gaps[0].first)
 
     def _unreadable(self, span: Span) -> tuple[Gap, int | None]:
         """Return the offsets from the start of `span` on that hold no valid batch, all of it if
@@ -118,6 +138,23 @@ def ranges(positions: Mapping[int, int], ends: Ranges) -> list[Span]:
         if number in ends and first < ends[number].log_end_offset
     ]
     return sorted(spans, key=lambda one: (one.first - one.end, one.partition))
+
+
+def before(reading: Reading, end: int) -> Reading:
+    """Return the part of a reading at offsets before `end`."""
+    log, rows = reading.log, reading.log.offset < end
+    return Reading(
+        span=msgspec.structs.replace(reading.span, end=end),
+        log=LogRows(
+            offset=log.offset[rows],
+            producer=log.producer[rows],
+            sequence=log.sequence[rows],
+            key=log.key[rows],
+            ours=log.ours[rows],
+        ),
+        bad=tuple(one for one in reading.bad if one.first < end),
+        leader=reading.leader,
+    )
 
 
 def _joined(parts: Sequence[LogRows]) -> LogRows:

@@ -7,8 +7,8 @@ librdkafka, `subscribe` or `subscribePattern`, `startingOffsets`, `endingOffsets
 
 A row of `plimsoll.batches` is a record batch: topic, partition, replica (a broker's id),
 baseOffset, lastOffset, records, sizeBytes, leaderEpoch, crc, attributes, baseTimestampMs,
-maxTimestampMs, producerId, producerEpoch, baseSequence; or offsets without a valid batch, with the
-cause in problem.
+maxTimestampMs, producerId, producerEpoch, baseSequence, isTransactional, isControl (the marker of a
+transaction, with no records); or offsets without a valid batch, with the cause in problem.
 
     from plimsoll_spark import sources
 

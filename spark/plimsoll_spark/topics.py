@@ -45,7 +45,11 @@ class TopicClient:
         }  # fmt: skip
         self._admin = AdminClient(client)
         # Only queries offsets; never joins the group that librdkafka requires.
-        group = {"group.id": "plimsoll-verify", "enable.auto.commit": False}
+        group = {
+            "group.id": "plimsoll-verify",
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+        }
         self._consumer = Consumer({**client, **group})
 
     def close(self) -> None:

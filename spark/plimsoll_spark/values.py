@@ -30,6 +30,7 @@ class Counts(Camel, frozen=True):
     gaps: int = 0
     expired: int = 0  # acked, and below the log's present start
     foreign: int = 0  # not written by this run
+    markers: int = 0  # of other clients' transactions: offsets without records
     unreported: int = 0  # in the log, of producers that were lost before they reported
 
 
@@ -100,14 +101,15 @@ class Example(Camel, frozen=True):
 
 
 class Audited(Camel, frozen=True):
-    """The amounts that an audit has read. `bytes`: of all replicas together; `batches`, `records`:
-    each counted once, whatever the number of replicas."""
+    """The amounts that an audit has read. `bytes`: of all replicas together; `batches`, `records`,
+    `markers` (of transactions): each counted once, whatever the number of replicas."""
 
     topics: int = 0
     partitions: int = 0
     replicas: int = 0
     batches: int = 0
     records: int = 0
+    markers: int = 0
     bytes: int = 0
 
 

@@ -37,7 +37,7 @@ def write(bootstrap: str, topic: str, records: Sequence[tuple[int, bytes]], code
 def compared(here: str, topic: str, there: str, results: Path) -> tuple[MirrorAudit, tuple]:
     results.mkdir()
     mirrors, sources = (
-        ExistingTopics(bootstrap, {}).partitions([name]).partitions
+        ExistingTopics(bootstrap, {}).partitions([name], committed=True).partitions
         for bootstrap, name in ((here, topic), (there, topic.partition(".")[2]))
     )
     items, missing = mirror_items(mirrors, sources, "there.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some
-from plimsoll_spark.batches import HEADER_BYTES
+from plimsoll_spark.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL
 from plimsoll_spark.broker_connection import ConnectionLost, Fetched, Standing
 from plimsoll_spark.replica_reader import CORRUPT, NONE, OUT_OF_RANGE, Connections, Place
 
@@ -36,17 +36,34 @@ def record(delta: int, key: bytes | None, value: bytes | None) -> bytes:
 
 
 def sealed(
-    base: int, records: Sequence[bytes], *, last_delta: int | None = None, epoch: int = 0
+    base: int,
+    records: Sequence[bytes],
+    *,
+    last_delta: int | None = None,
+    epoch: int = 0,
+    attributes: int = 0,
+    producer: int = -1,
 ) -> bytes:
     """A batch as it stands in a log."""
     body = b"".join(records)
     delta = len(records) - 1 if last_delta is None else last_delta
     size = HEADER_BYTES - 12 + len(body)
     whole = bytearray(
-        HEADER.pack(base, size, epoch, 2, 0, 0, delta, 5, 5, -1, -1, -1, len(records)) + body
+        HEADER.pack(
+            *(base, size, epoch, 2, 0, attributes, delta, 5, 5),
+            *(producer, -1, -1, len(records)),
+        )
+        + body
     )
     struct.pack_into(">I", whole, 17, crc32c(bytes(whole[21:])))
     return bytes(whole)
+
+
+def marker(base: int, producer: int, *, commits: bool) -> bytes:
+    """The control batch at the end of a transaction."""
+    kind = struct.pack(">hh", 0, int(commits))
+    content = record(0, kind, struct.pack(">hi", 0, 7))
+    return sealed(base, [content], attributes=TRANSACTIONAL | CONTROL, producer=producer)
 
 
 def plain_batch(base: int, count: int = 3, *, epoch: int = 0, content: bytes = b"v") -> bytes:
@@ -140,7 +157,14 @@ class ModelConnection:
         return self._standing()
 
     def ask(
-        self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        own_copy: bool,
+        committed: bool = False,
     ) -> None:
         assert own_copy, "an audit reads each replica's own"
         if not self._held.reachable:

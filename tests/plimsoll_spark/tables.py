@@ -16,7 +16,7 @@ from plimsoll_spark.batches import Rows, rows
 from plimsoll_spark.checks import CheckJob, Examination
 from plimsoll_spark.copies import Copies, rewritten
 from plimsoll_spark.ledger import ACKED
-from plimsoll_spark.range_check import LogRows, Span
+from plimsoll_spark.range_check import Gap, LogRows, Span
 from plimsoll_spark.records import Encoder, salt_of
 from plimsoll_spark.topics import OffsetRange
 from plimsoll_spark.values import Findings
@@ -99,6 +99,14 @@ def write_ledger(directory: Path, sent: Sequence[Sent], chunk: int = 7) -> None:
         ledger.write_chunk(directory / f"producer-0-{number:06d}.parquet", batch)
 
 
+def _known(markers: Sequence[int]) -> Any:
+    def of(_: str, __: str, ___: object, ____: int, gaps: Sequence[Gap], _____: float) -> Any:
+        there = [at for at in markers if any(one.first <= at < one.end for one in gaps)]
+        return np.array(there, np.int64)
+
+    return of
+
+
 class KnownLog:
     """Stands in for `partition_reader.Reader`."""
 
@@ -135,10 +143,11 @@ def examined(
     order_by_key: bool = False,
     log: KnownLog | None = None,
     batches: Mapping[int, Rows] | None = None,
+    markers: Sequence[int] = (),
 ) -> Findings:
     """What a run finds. `ranges`: the offsets that each log holds; `starts`: where the logs begin
     once they were read; `batches`: by partition, those by which the writer of a copy is told, none
-    by default."""
+    by default; `markers`: the offsets that hold markers of transactions, in each partition."""
 
     def read_headers(
         _: str, __: str, ___: object, copies: Mapping[int, Copies], ____: float
@@ -151,6 +160,7 @@ def examined(
     with (
         mock.patch.object(checks, "Reader", return_value=reader),
         mock.patch.object(checks, "rewritten_in", read_headers),
+        mock.patch.object(checks, "markers_of", _known(markers)),
     ):
         checks.examine_some(begun.job, begun.items)
         begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})

@@ -62,7 +62,7 @@ def topics(monkeypatch: pytest.MonkeyPatch, shown: Shown, *, away_s: float = 0.0
     made = ExistingTopics("h:1", {})
     empty = OffsetRange(log_start_offset=0, log_end_offset=0)
     monkeypatch.setattr(made, "_admin", shown)
-    monkeypatch.setattr(made, "_logs", lambda places: dict.fromkeys(places, empty))
+    monkeypatch.setattr(made, "_logs", lambda places, _: dict.fromkeys(places, empty))
     return made
 
 

@@ -44,7 +44,14 @@ class Server(ModelConnection):
         self.reads_own_copy = not old
 
     def ask(
-        self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        own_copy: bool,
+        committed: bool = False,
     ) -> None:
         super().ask(topic, partition, offset, max_bytes, own_copy=True)
         if not own_copy and not self._leads:

@@ -160,6 +160,13 @@ def test_gaps_are_found_inside_and_at_both_ends(tmp_path: Path) -> None:
     assert (found.counts.gaps, places) == (3, [(0, 0), (0, 5), (0, 9)])
 
 
+def test_markers_of_transactions_are_no_gaps(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    kept = [r for r in read if r.offset not in (4, 5, 7)]
+    found = examined(tmp_path, sent, kept, RANGES, markers=[5]).counts
+    assert (found.gaps, found.markers, found.lost) == (4, 2, 6)
+
+
 def test_partition_that_lost_everything_is_one_gap(tmp_path: Path) -> None:
     sent, read = agreeing()
     kept = [r for r in read if r.partition == 1]

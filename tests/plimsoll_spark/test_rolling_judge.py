@@ -20,6 +20,7 @@ from plimsoll_spark.topics import OffsetRange
 TICK_MS = 5_000
 PARTITIONS = 2
 LEADER = 2
+MARKER = (-9, -9)
 FAULTS = ("lost", "mismatched", "misplaced", "duplicated", "out_of_order", "gaps", "expired")
 
 
@@ -32,7 +33,8 @@ class Model:
     logs: list[list[tuple[int, int] | None]] = field(
         default_factory=lambda: [[] for _ in range(PARTITIONS)]
     )
-    """By partition and offset: producer and sequence; (-1, -1) of another writer; None: nothing."""
+    """By partition and offset: producer and sequence; (-1, -1) of another writer; None: nothing;
+    `MARKER`: the end of another writer's transaction."""
     starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     hidden: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     """How many records at the end are above the high watermark."""
@@ -110,7 +112,7 @@ class Model:
             (offset, *record)
             for offset, record in enumerate(self.logs[partition])
             if max(first, self.starts[partition]) <= offset < end
-            and record is not None
+            and record not in (None, MARKER)
             and not bad.first <= offset < bad.end
         ]
         columns = np.array(found, np.int64).reshape(-1, 3)
@@ -123,7 +125,14 @@ class Model:
         )
         inside = (bad,) if bad.end > bad.first and bad.end <= end and bad.end > first else ()
         span = Span(partition=partition, first=first, end=end)
-        return Reading(span=span, log=log, bad=inside, leader=LEADER if inside else None)
+        markers = [at for at in range(first, end) if self.logs[partition][at] == MARKER]
+        return Reading(
+            span=span,
+            log=log,
+            bad=inside,
+            leader=LEADER if inside else None,
+            markers=np.array(markers, np.int64),
+        )
 
 
 def _rows(acks: list[tuple[int, int, int, int]]) -> LedgerRows:
@@ -140,7 +149,7 @@ def _rows(acks: list[tuple[int, int, int, int]]) -> LedgerRows:
     )
 
 
-def healthy(model: Model, steps: int) -> None:
+def healthy(model: Model, steps: int, *, markers: bool = False) -> None:
     """Everything that a sound log may show: lags, failovers, other writers, retention of old
     records, records without an answer."""
     roll = model.random
@@ -151,6 +160,8 @@ def healthy(model: Model, steps: int) -> None:
                 model.append(partition, 1, acked=False)
             if roll.random() < 0.2:
                 model.logs[partition].append((-1, -1))
+            if markers and roll.random() < 0.3:
+                model.logs[partition].append(MARKER)
             model.hidden[partition] = min(roll.choice([0, 0, 3]), len(model.logs[partition]))
         model.away = {roll.randrange(PARTITIONS)} if roll.random() < 0.2 else set()
         model.step(ledger=roll.random() < 0.7, read=roll.choice([None, None, 5]))
@@ -160,11 +171,12 @@ def healthy(model: Model, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_sound_log_shows_no_fault(seed: int) -> None:
     model = Model(random.Random(seed))
-    healthy(model, 40)
+    healthy(model, 40, markers=True)
     model.settle()
     assert model.faults() == {}
     assert not +model.unjudged
     assert model.judge.waiting == 0
+    assert model.found["markers"] == sum(log.count(MARKER) for log in model.logs)
     assert model.found["acked"] == model.found["sent"]
     assert model.found["read"] == sum(model.sequences.values())
 

@@ -195,6 +195,9 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
         Meta(ge=0, description="Copies that a producer wrote under a later producer epoch."),
     ] = 0
     foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
+    markers: Annotated[
+        int, Meta(ge=0, description="Offsets with markers of other clients' transactions.")
+    ] = 0
     unreported: Annotated[
         int,
         Meta(
@@ -231,6 +234,7 @@ class Audited(Api, omit_defaults=False, frozen=True, kw_only=True):
     replicas: Count = 0
     batches: Count = 0
     records: Count = 0
+    markers: Annotated[int, Meta(ge=0, description="Of transactions.")] = 0
     bytes: Count = 0
 
 

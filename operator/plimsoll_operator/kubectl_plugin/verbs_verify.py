@@ -34,7 +34,7 @@ NO_LISTENER = "ListenerMissing"
 NO_TOPIC = "TopicNotFound"
 CONTINUOUS_RATE = 100
 """Records per second of a continuous run, if the command states no rate."""
-AMOUNTS = ("topics", "partitions", "replicas", "batches", "records", "bytes")
+AMOUNTS = ("topics", "partitions", "replicas", "batches", "records", "markers", "bytes")
 IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
     NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
@@ -287,8 +287,8 @@ def _audit_parts(status: Object) -> list[Any]:
     found."""
     parts: list[Any] = []
     if audited := status.get("audited"):
-        amounts = [str(audited.get(one, 0)) for one in AMOUNTS]
-        parts.append(table(AMOUNTS, [amounts]))
+        shown = [one for one in AMOUNTS if one != "markers" or audited.get(one)]
+        parts.append(table(shown, [[str(audited.get(one, 0)) for one in shown]]))
     examples = (status.get("evidence") or {}).get("examples") or ()
     if examples:
         titles = ("topic", "partition", "offsets", "brokers", "valid on", "finding")
