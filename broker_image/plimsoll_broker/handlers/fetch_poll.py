@@ -160,6 +160,20 @@ class Poll:
     """One Fetch request. It is answered at once or parked; while it is parked its partitions wake
     it. `asked`: its topics with their partitions."""
 
+    __slots__ = (
+        "_growth",
+        "asked",
+        "charges",
+        "connection",
+        "future",
+        "manager",
+        "request",
+        "rights",
+        "timer",
+        "version",
+        "watched",
+    )
+
     def __init__(
         self,
         manager: ReplicaManager,
@@ -174,11 +188,18 @@ class Poll:
         self.charges = None if request.replica_id is not None else context.charges
         self.request = request
         self.asked = asked
-        self.growth = Growth(by_end=request.replica_id is not None)
+        # None until a look finds too little: most requests are answered by their first look.
+        self._growth: Growth | None = None
         # By hosted partition, once it waits.
         self.watched: dict[Hosted, Asked] = {}
         self.future: asyncio.Future[Reply | None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def growth(self) -> Growth:
+        if self._growth is None:
+            self._growth = Growth(by_end=self.for_follower)
+        return self._growth
 
     @property
     def for_follower(self) -> bool:
@@ -417,6 +438,8 @@ class Poll:
 class LongPoll(Poll):
     """A Fetch request of many partitions. `run` returns the reply; it visits the partitions in time
     slices."""
+
+    __slots__ = ("_listening", "_woken")
 
     def __init__(
         self,
