@@ -39,7 +39,7 @@ from plimsoll_spark.pacing import seconds
 from plimsoll_spark.partition_reader import OutOfTime
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
-from plimsoll_spark.report_windows import Windows
+from plimsoll_spark.report_windows import ACKNOWLEDGED, Windows, covers
 from plimsoll_spark.rolling_judge import SETTLE_MS, News, PackedJudge, Reading, RollingJudge, Step
 from plimsoll_spark.rolling_window import (
     Surroundings,
@@ -139,7 +139,8 @@ class ContinuousRun:
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
         self._report_due_s = 0.0
-        self._reported = ""  # start of the window that the report is about
+        # Of the last report: start of the last violated window, and until when it is acknowledged.
+        self._reported = ("", "")
         self._driving: Driving | None = None
         self._isr: IsrWatch | None = None
 
@@ -483,18 +484,25 @@ class ContinuousRun:
     def _publish_report(self) -> None:
         """Publish the report so far, once in `REPORT_EVERY_S`, and when another window is violated.
         A failure is only logged: the next report replaces this one."""
-        violation = self._now.rolling.last_violation
-        shown = violation or self._now.rolling.window
-        is_new = violation is not None and violation.start != self._reported
+        violation, until = self._now.rolling.last_violation, self._acknowledged()
+        shown = (None if until else violation) or self._now.rolling.window
+        is_new = violation is not None and (violation.start, until) != self._reported
         if shown is None or (time.monotonic() < self._report_due_s and not is_new):
             return
         self._report_due_s = time.monotonic() + REPORT_EVERY_S
-        self._reported = shown.start
+        self._reported = ("" if violation is None else violation.start, until)
         try:
             page = self._report(self._outcome(shown.verdict, shown.reason, self._told(), shown))
             self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)
         except PublishFailed as failed:
             log.warning("the report could not be published; it is tried again: %s", failed)
+
+    def _acknowledged(self) -> str:
+        """Return until when violations are acknowledged, by the operator's note beside the report;
+        "" if the last one is not."""
+        violation = self._now.rolling.last_violation
+        noted = None if violation is None else self._publisher.get(ACKNOWLEDGED)
+        return noted if violation is not None and covers(noted, violation.end) else ""
 
     def _report(self, outcome: Outcome) -> str:
         state = self._state
@@ -505,6 +513,7 @@ class ContinuousRun:
             drivers=tuple(state.drivers),
             earlier=state.rolling.drivers - len(state.drivers),
             faults=outcome.facts.faults if outcome.facts is not None else (),
+            acknowledged=self._acknowledged(),
         )
         return report.render(self._settings, outcome, None, found)
 

@@ -99,6 +99,7 @@ def render(
         f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}'
         f' · <span class="whole">{escape(times)}</span></p>',
         f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
+        report_windows.acknowledged(windows) if windows is not None else "",
         f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
         report_facts.head(outcome),
         _evidence(outcome),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
+from typing import TypeGuard
 
 import msgspec
 
@@ -15,18 +16,40 @@ from plimsoll_spark.svg import Line, Mark, Plot, Span, Strip
 from plimsoll_spark.values import EndedWindow, FaultMark
 
 ROWS_MAX = 40
+ACKNOWLEDGED = "acknowledged"
+"""The operator's note beside the report: until when violations are acknowledged."""
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """The history of a continuous run. `ended`: its last windows, the oldest first; `drivers`: when
     its drivers began, RFC 3339, the oldest first, and `earlier`: how many before these; `faults`:
-    those of the drill."""
+    those of the drill; `acknowledged`: until when violations are acknowledged, "" if the last one
+    is not, or there is none."""
 
     ended: tuple[EndedWindow, ...]
     drivers: tuple[str, ...] = ()
     earlier: int = 0
     faults: tuple[FaultMark, ...] = ()
+    acknowledged: str = ""
+
+
+def covers(until: str | None, end: str) -> TypeGuard[str]:
+    """Return True if violations are acknowledged `until` a time that is not before the violated
+    window's `end`."""
+    try:
+        return until is not None and _time(until) >= _time(end)
+    except (TypeError, ValueError):
+        return False
+
+
+def acknowledged(found: Windows) -> str:
+    """Return, as HTML, the line below the verdict that says until when violations are acknowledged;
+    "" if there is nothing to say."""
+    if not found.acknowledged:
+        return ""
+    until = escape(found.acknowledged)
+    return f'<p class="about">Violations are acknowledged until {until}</p>'
 
 
 def windows(found: Windows) -> str:

@@ -122,8 +122,13 @@ async def test_violation_stays_until_acknowledged() -> None:
     assert status.verdict == "Violated"
     assert f"{ACKNOWLEDGE_VIOLATION}={bad['end']}" in status.conditions[0].message
     assert [": Violated." in one for one in told(scene)] == [False, True]
+    assert status.continuous.acknowledged is None
     continuous(scene, acknowledged=bad["end"])
-    assert (await step(scene)).verdict == "Passed"
+    status = await step(scene)
+    assert (status.verdict, status.continuous.acknowledged) == ("Passed", bad["end"])
+    assert f"Violated before, acknowledged until {bad['end']}." in status.conditions[0].message
+    noted = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
+    assert noted["acknowledged"] == bad["end"]
     assert [": Violated." in one for one in told(scene)] == [False, True, False]
 
 
@@ -141,7 +146,9 @@ async def test_earlier_acknowledgement_covers_no_later_loss() -> None:
     scene = await a_run(acknowledged="2026-11-20T15:01:00Z")
     bad = window("Violated", 2)
     tell(scene, bad, bad)
-    assert (await step(scene)).verdict == "Violated"
+    status = await step(scene)
+    assert (status.verdict, status.continuous.acknowledged) == ("Violated", None)
+    assert "acknowledged" not in scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
 
 
 async def test_ended_run_keeps_its_windows() -> None:

@@ -134,6 +134,9 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
         wait_for(
             "Passed again", lambda: status(cluster, "canary")["verdict"] == "Passed", RUN_S, 0.5
         )
+        known = f"Violations are acknowledged until {end}"
+        wait_for("the report's heading", lambda: known in page(cluster), RUN_S, 0.5)
+        assert '<p class="verdict Passed">' in page(cluster)
         events = get(cluster, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
         told_of = [one["note"] for one in events if one["reason"] == "ContinuousVerdictChanged"]
         assert any(": Violated." in note for note in told_of), told_of

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from tests.plimsoll_spark.test_report import outcome
 
 from plimsoll_spark import report
-from plimsoll_spark.report_windows import Windows
+from plimsoll_spark.report_windows import Windows, covers
 from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.values import Counts, EndedWindow, FaultMark
 
@@ -46,6 +46,20 @@ def fault(minute: float, result: str = "Injected") -> FaultMark:
 
 def page(found: Windows) -> str:
     return report.render(SETTINGS, outcome(Counts()), None, found)
+
+
+def test_acknowledged_violation_stands_below_the_verdict() -> None:
+    rows = (ended(0, "Violated"), ended(1))
+    line = f"Violations are acknowledged until {stamp(1)}"
+    assert line in page(Windows(ended=rows, acknowledged=stamp(1)))
+    assert "acknowledged" not in page(Windows(ended=rows))
+
+
+def test_later_violation_is_not_covered() -> None:
+    assert covers(stamp(1), stamp(1))
+    assert not covers(stamp(1), stamp(2))
+    assert not covers("soon", stamp(1))
+    assert not covers(None, stamp(1))
 
 
 def test_each_window_has_a_span_of_its_verdict() -> None:

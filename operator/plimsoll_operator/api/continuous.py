@@ -78,5 +78,9 @@ class Continuous(Api, omit_defaults=False, frozen=True, kw_only=True):
     ] = ()
     window: Annotated[Window | None, described("The newest window with a verdict.")] = None
     last_violation: Window | None = None
+    acknowledged: Annotated[
+        Time | None,
+        described("Violations until then are acknowledged; unset: there is none, or it is not."),
+    ] = None
     last_loss: Example | None = None
     last_loss_time: Time | None = None

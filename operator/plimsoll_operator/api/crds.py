@@ -459,6 +459,7 @@ VERIFICATION = Kind(
         ("Topic", "string", ".spec.topic"),
         ("Phase", "string", ".status.phase"),
         ("Verdict", "string", ".status.verdict"),
+        ("Acknowledged", "string", ".status.continuous.acknowledged"),
         ("Acked", "integer", ".status.counts.acked"),
         ("Lost", "integer", ".status.counts.lost"),
         ("Duplicated", "integer", ".status.counts.duplicated"),

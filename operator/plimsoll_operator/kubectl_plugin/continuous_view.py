@@ -38,8 +38,10 @@ def continuous_parts(status: Object) -> list[Any]:
     if recent:
         parts.append(table(WINDOW_TITLES, [_window(one) for one in recent]))
     if violation:
-        told = f"The last violation, until {violation.get('end')}: {violation.get('message')}."
-        parts.append(line(told, bad=True))
+        until = state.get("acknowledged")
+        known = f" (acknowledged until {until})" if until else ""
+        told = f"The last violation, until {violation.get('end')}{known}: "
+        parts.append(line(f"{told}{violation.get('message')}.", bad=not until))
     if loss := state.get("lastLoss"):
         place = f"{loss.get('topic')}-{loss.get('partition')} at offset {loss.get('offset')}"
         where = f", read from broker {ids_text(loss['brokers'])}" if loss.get("brokers") else ""

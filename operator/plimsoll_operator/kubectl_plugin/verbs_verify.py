@@ -239,6 +239,8 @@ def _shown(body: Object, said: Sequence[str], *, over: bool) -> Findings:
     waits = ready.get("status") == "False"
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
+    if until := (status.get("continuous") or {}).get("acknowledged"):
+        head += f" (Violated before, acknowledged until {until})"
     parts: list[Any] = [line(head, bad=over and not passed)]
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))

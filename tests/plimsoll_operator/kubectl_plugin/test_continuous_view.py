@@ -81,6 +81,11 @@ async def test_run_shows_windows_rate_lag_and_restarts() -> None:
     assert [ROW["end"], "Violated", "RecordsLost", "6000", "99.5", "8.25"] in lines
     assert f"The last violation, until {ROW['end']}: a batch of t-2." in said(found)
     assert "(unreadable): t-2 at offset 17, read from broker 1" in said(found)
+    tell(session, made, "Passed", acknowledged=ROW["end"], **told)
+    found = await verbs_verify.show(session, made["metadata"]["name"])
+    assert found.code == 0
+    assert f"Running, Passed (Violated before, acknowledged until {ROW['end']})" in said(found)
+    assert f"until {ROW['end']} (acknowledged until {ROW['end']}): a batch" in said(found)
 
 
 async def test_shown_verification_is_never_deleted() -> None:

@@ -30,7 +30,11 @@ from plimsoll_operator.reconcile.verification.report_content import (
     reason_or,
     reported_timing,
 )
-from plimsoll_operator.reconcile.verification.rolling_report import continuous, running
+from plimsoll_operator.reconcile.verification.rolling_report import (
+    acknowledged_until,
+    continuous,
+    running,
+)
 
 VERDICT, PROGRESS = "verdict.json", "progress.json"
 UNREADABLE = "ReportUnreadable"
@@ -46,6 +50,9 @@ def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
     state = None if progress is None else continuous(progress)
     if VERDICT in data:
         ended = _verdict(_content(data[VERDICT]), driver.report)
+        if state is not None:
+            until = acknowledged_until(driver.verification, state)
+            state = msgspec.structs.replace(state, acknowledged=until)
         return msgspec.structs.replace(ended, continuous=state)
     if progress is not None and state is not None:
         return running(progress, driver.report, driver.verification, state)

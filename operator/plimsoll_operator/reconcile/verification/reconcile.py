@@ -9,6 +9,7 @@ again: later changes of its Job and report have no effect.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -78,6 +79,8 @@ LOOK_MS_MIN = 100
 """Shortest time in milliseconds until the next pass over a Verification while a drill has faults
 left."""
 ONCE_COMPACTED_MAX = 1_000
+ACKNOWLEDGED = "acknowledged"
+"""The key of the report's ConfigMap with the time up to which violations are acknowledged."""
 FORBIDDEN = 403
 RPC_SECRET_BYTES = 32
 CANNOT_GRANT = (
@@ -133,6 +136,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         if verification.spec.drill is not None:
             report = await _find(term, CONFIG_MAPS, verification, driver.report)
             status, due_ms = await drill.follow(term, result, verification, report, status)
+        await _note_acknowledged(term, verification, driver, status)
     except _NameTaken as why:
         status = _pending("NameTaken", str(why))
     except ApiError as error:
@@ -145,6 +149,21 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     if status.phase not in FINAL:
         wait_ms = LOOK_MS if due_ms is None else min(LOOK_MS, max(LOOK_MS_MIN, due_ms))
         result.add_later(Work(Task.VERIFICATION, key), wait_ms)
+
+
+async def _note_acknowledged(
+    term: Term, verification: Verification, driver: SparkDriver, status: VerificationStatus
+) -> None:
+    """Write into the report's ConfigMap, for the driver of a continuous run, until when violations
+    are acknowledged. A failure is ignored: the next pass writes it again."""
+    until = None if status.continuous is None else status.continuous.acknowledged
+    if until is None or status.phase in FINAL:
+        return
+    with suppress(ApiError):
+        report = await _find(term, CONFIG_MAPS, verification, driver.report)
+        if report is not None and (report.get("data") or {}).get(ACKNOWLEDGED) != until:
+            patch = {"data": {ACKNOWLEDGED: until}}
+            await term.kube.merge(CONFIG_MAPS, verification.key[0], driver.report, patch)
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:

@@ -1,7 +1,8 @@
 """Makes the status of a continuous Verification from its driver's report, and the Event about a
 change of its verdict. Pure.
 
-A violated window keeps the verdict Violated until the owner acknowledges it by an annotation.
+A violated window keeps the verdict Violated until the owner acknowledges it by an annotation. From
+then on the verdict is that of the newest window, and what is acknowledged is shown beside it.
 """
 
 from __future__ import annotations
@@ -96,15 +97,20 @@ def running(
 ) -> VerificationStatus:
     """Return the status of a run that goes on. `content`: of `progress.json`; `report`: the name of
     the ConfigMap; `state`: that of `content`."""
+    until = acknowledged_until(verification, state)
+    state = msgspec.structs.replace(state, acknowledged=until)
     shown, verdict = state.window, ""
-    if is_violated(verification, state):
+    if state.last_violation is not None and until is None:
         shown = state.last_violation
     if shown is None:
         ready = condition("Ready", False, "Running", STARTED)
     else:
         verdict = shown.verdict
         ready = condition(
-            "Ready", verdict == "Passed", shown.reason or verdict, _words(verification, shown)
+            "Ready",
+            verdict == "Passed",
+            shown.reason or verdict,
+            _words(verification, shown, until),
         )
     return VerificationStatus(
         phase="Running",
@@ -117,23 +123,24 @@ def running(
     )
 
 
-def is_violated(verification: Verification, state: Continuous) -> bool:
-    """Return True if the last violated window is not acknowledged."""
+def acknowledged_until(verification: Verification, state: Continuous) -> str | None:
+    """Return the time up to which violations are acknowledged, as the annotation states it; None if
+    there is no violation, or the last one is not acknowledged."""
     last = state.last_violation
-    if last is None:
-        return False
     stamp = verification.metadata.annotations.get(labels.ACKNOWLEDGE_VIOLATION, "")
     try:
-        return last.end is None or milliseconds(stamp) < milliseconds(last.end)
+        covered = last is not None and last.end and milliseconds(stamp) >= milliseconds(last.end)
     except ValueError:
-        return True
+        return None
+    return known_time(stamp) if covered else None
 
 
-def _words(verification: Verification, window: Window) -> str:
+def _words(verification: Verification, window: Window, until: str | None) -> str:
     message = sentence_start(window.message).rstrip(".")
+    before = "" if until is None else f" Violated before, acknowledged until {until}."
     if window.verdict == "Passed":
-        return f"Passed so far. The window that ended at {window.end}: {message}."
-    text = f"The window that ended at {window.end}: {message}."
+        return f"Passed so far. The window that ended at {window.end}: {message}.{before}"
+    text = f"The window that ended at {window.end}: {message}.{before}"
     if window.verdict == "Violated":
         meta = verification.metadata
         text += (
