@@ -11,11 +11,18 @@ from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Progress, RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api_server.store import Backup
 from plimsoll_operator.kube.errors import ApiError, Unavailable, error
 from plimsoll_operator.kube.resources import REBALANCES, TOPICS, Kind
 from plimsoll_operator.process_clocks import wall_ms
 from plimsoll_operator.status import status_writer
-from plimsoll_operator.status.status_writer import WRITES_AT_ONCE, StatusDraft, StatusWriter, Target
+from plimsoll_operator.status.status_writer import (
+    CONFLICTS_SEEN,
+    WRITES_AT_ONCE,
+    StatusDraft,
+    StatusWriter,
+    Target,
+)
 
 TARGET = Target(TOPICS, "kafka", "orders")
 
@@ -359,6 +366,76 @@ async def test_conflicting_status_is_rewritten_once_seen(
     assert shown(scene)["partitions"] == 15
     running.cancel()
     await asyncio.wait([running])
+
+
+def restored(scene: Scene, backup: Backup) -> None:
+    """etcd goes back to `backup`."""
+    scene.api.server.store.restore(backup)
+
+
+async def test_status_lost_with_etcd_is_rewritten(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene()
+    seen(scene)
+    backup = scene.api.server.store.backup()
+    await scene.writer.write(TARGET)
+    restored(scene, backup)
+    assert not await scene.writer.write(TARGET), "the watch may be late"
+    monkeypatch.setattr(status_writer, "LATE_SECONDS", 0)
+    other = Scene()
+    seen(other)
+    backup = other.api.server.store.backup()
+    await other.writer.write(TARGET)
+    restored(other, backup)
+    await other.writer.write(TARGET)
+    assert shown(other)["partitions"] == 15
+
+
+async def test_status_after_restored_etcd_is_written():
+    scene = Scene()
+    seen(scene)
+    backup = scene.api.server.store.backup()
+    await scene.writer.write(TARGET)
+    restored(scene, backup)
+    scene.partitions = 7
+    await scene.writer.write(TARGET)
+    assert "status" not in scene.api.find(TOPICS, "kafka", "orders"), "a conflict"
+    await scene.writer.write(TARGET)
+    assert shown(scene)["partitions"] == 7
+
+
+async def conflicting(scene: Scene) -> None:
+    """Two writes conflict: etcd went back, and the watch shows a version that is gone."""
+    before = seen(scene)
+    backup = scene.api.server.store.backup()
+    scene.api.put(TOPICS, {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}})
+    seen(scene)
+    restored(scene, backup)
+    for _ in range(CONFLICTS_SEEN):
+        await scene.writer.write(TARGET)
+        assert "status" not in scene.api.find(TOPICS, "kafka", "orders")
+
+
+async def test_object_is_read_after_repeated_conflicts():
+    scene = Scene()
+    await conflicting(scene)
+    for partitions in (7, 8):
+        scene.partitions = partitions
+        await scene.writer.write(TARGET)
+        assert shown(scene)["partitions"] == partitions
+    assert sum(verb == "get" for verb, _, _ in scene.api.calls) == 1
+
+
+@pytest.mark.parametrize("namesake", [True, False])
+async def test_read_object_differing_from_draft_is_left(namesake: bool):
+    scene = Scene()
+    await conflicting(scene)
+    if namesake:
+        made_again(scene)
+    else:
+        found = scene.api.find(TOPICS, "kafka", "orders")
+        scene.api.put(TOPICS, {**found, "spec": {**found["spec"], "partitions": 9}})
+    await scene.writer.write(TARGET)
+    assert "status" not in scene.api.find(TOPICS, "kafka", "orders")
 
 
 async def test_stalled_writer_reverts_nothing():

@@ -10,6 +10,10 @@ A write states the resourceVersion of the object as seen, or as returned by the 
 late write cannot reach a later object of the same name, and an operator that was suspended past its
 Lease cannot undo newer statuses. An object that matches neither this writer's last write nor the
 state before it is written again with the refreshes.
+
+etcd may be restored to a state before the last write, and a watch need not tell of it. So the state
+before the last write is expected for `LATE_SECONDS` only, and after `CONFLICTS_SEEN` conflicts over
+one seen version the object is read.
 """
 
 from __future__ import annotations
@@ -55,7 +59,15 @@ REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
 CONFLICT_MS = 1_000
-"""Delay before a retry after a conflict, in milliseconds."""
+"""Delay before a retry after a conflict, in milliseconds. It doubles with each further conflict
+over one seen version, up to `CONFLICT_MS_MAX`."""
+CONFLICT_MS_MAX = 16_000
+CONFLICTS_SEEN = 2
+"""Number of conflicts over one seen version after which the object is read before a write. A watch
+that is only late tells of the change meanwhile, and a suspended operator finds its Lease lost."""
+LATE_SECONDS = 60.0
+"""Time in seconds for which the state of an object before this writer's last write counts as seen
+late. A resync reads every object twice meanwhile."""
 FAILED_MS = 60_000
 """Delay after a bug before a status is rendered again, in milliseconds. A mark renders it
 earlier."""
@@ -105,6 +117,25 @@ class WrittenStatus:
     versions: tuple[str, str]
     """resourceVersion of the object before the write, as seen by a watch, and the one that the
     write returned."""
+    late_until_s: float
+    """Time on the event loop's clock until which the first of `versions` is expected."""
+
+    def includes(self, version: str) -> bool:
+        """Return True if an object seen with this resourceVersion has this status, or is seen
+        late."""
+        if version == self.versions[1]:
+            return True
+        late = asyncio.get_running_loop().time() < self.late_until_s
+        return late and version == self.versions[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusConflict:
+    """An object of which the API server answered the last `tries` writes with a conflict, while a
+    watch showed it with the resourceVersion `seen`."""
+
+    seen: str
+    tries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +202,8 @@ class StatusWriter:
         self._written: dict[Target, WrittenStatus] = {}
         self._held: dict[Target, HeldStatus] = {}
         """Targets of which the API server rejected the last status."""
+        self._conflicts: dict[Target, StatusConflict] = {}
+        """Targets of which the last write was a conflict."""
         self._undeclared: dict[Kind, set[str]] = {}
         """Status fields that the installed CRD does not declare because it is of another release,
         as learned from the API server's errors, by kind."""
@@ -200,7 +233,8 @@ class StatusWriter:
     def forget(self, target: Target) -> None:
         """Forget an object that was deleted or recreated: its marks, its last write and its
         rejections. It is not written to again until a later mark."""
-        for memory in (self._urgent, self._refreshes, self._written, self._held):
+        memories = (self._urgent, self._refreshes, self._written, self._held, self._conflicts)
+        for memory in memories:
             memory.pop(target, None)
         self._ready.discard(target)
 
@@ -270,20 +304,25 @@ class StatusWriter:
             self._ready.add(target)
         else:
             self._ready.discard(target)
-        if known is not None and body == known.body and draft.version in known.versions:
+        based = known is not None and known.includes(draft.version)
+        if known is not None and based and body == known.body:
             return False
         if not refresh and _condition_key(before) == _condition_key(conditions):
             self._leave_to_refreshes(target)
             return False
-        answer = await self._sent(target, draft, body, _version_of(known, draft), refresh=refresh)
+        # The newest known version: the last write's if the draft is based on it.
+        version = known.versions[-1] if known is not None and based else draft.version
+        answer = await self._sent(target, draft, body, version, refresh=refresh)
         if answer is None:
             return True
         self._held.pop(target, None)
+        self._conflicts.pop(target, None)
         self._written[target] = WrittenStatus(
             uid=draft.uid,
             body=body,
             conditions=conditions,
             versions=(draft.version, answer["metadata"]["resourceVersion"]),
+            late_until_s=asyncio.get_running_loop().time() + LATE_SECONDS,
         )
         return True
 
@@ -299,13 +338,14 @@ class StatusWriter:
         """Send a status and return the stored object. Return None if that failed; a retry is
         scheduled unless the object is deleted."""
         try:
+            version = await self._version(target, draft, version)
             return await self._apply(target, body, version)
         except NotFound:
             self.forget(target)
         except Conflict:
-            # The object has changed or was recreated. The watch event or this retry renders it
-            # again.
-            self._again_in(CONFLICT_MS, target, urgent=not refresh)
+            # The object has changed, was recreated, or etcd was restored. The watch event or this
+            # retry renders it again.
+            self._again_in(self._conflict(target, draft), target, urgent=not refresh)
         except Rejected as error:
             self._hold(target, draft.uid, error)
         except ApiError as error:
@@ -319,6 +359,29 @@ class StatusWriter:
             if error.status == THROTTLED:
                 await asyncio.sleep(THROTTLED_SECONDS)
         return None
+
+    def _conflict(self, target: Target, draft: StatusDraft) -> int:
+        """Record that a write was a conflict, and expect nothing of the write before it any more.
+        Return the delay before the retry, in milliseconds."""
+        self._written.pop(target, None)
+        known = self._conflicts.get(target)
+        tries = known.tries + 1 if known is not None and known.seen == draft.version else 1
+        self._conflicts[target] = StatusConflict(seen=draft.version, tries=tries)
+        return min(CONFLICT_MS_MAX, CONFLICT_MS * 2 ** min(tries - 1, 10))
+
+    async def _version(self, target: Target, draft: StatusDraft, version: str) -> str:
+        """Return the resourceVersion under which to write: `version`, or the stored object's after
+        `CONFLICTS_SEEN` conflicts. Raises `Conflict` if the draft describes another object or
+        generation than the stored one, and any other `ApiError` of a read."""
+        known = self._conflicts.get(target)
+        if known is None or known.seen != draft.version or known.tries < CONFLICTS_SEEN:
+            return version
+        found = await self._api.get(target.kind, target.namespace, target.name)
+        meta = found["metadata"]
+        if (meta["uid"], meta.get("generation")) != (draft.uid, draft.generation):
+            raise Conflict(409, "no watch has told of the stored object yet")
+        stored: str = meta["resourceVersion"]
+        return stored
 
     def _hold(self, target: Target, uid: str, error: ApiError) -> None:
         """Record that the API server rejected a status because it does not fit the CRD. The target
@@ -379,14 +442,6 @@ class StatusWriter:
             draft.status, conditions=conditions, observed_generation=draft.generation
         )
         return fitted(_stated(msgspec.to_builtins(status)), type(status)), conditions
-
-
-def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:
-    """Return the newest known resourceVersion of the object: that of the last write if the draft is
-    based on it, else the draft's."""
-    if known is not None and draft.version in known.versions:
-        return known.versions[-1]
-    return draft.version
 
 
 async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Target:
