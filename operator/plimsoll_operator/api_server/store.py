@@ -113,8 +113,8 @@ class Store:
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
         """The oldest revision from which a watch can start: `history` has all later changes."""
-        self.restores = 0
-        """How often a backup was restored. A restore ends every open watch."""
+        self.at_restore: list[Callable[[], None]] = []
+        """Functions that `restore` calls. Each open watch has one, which ends it."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
         """For the uid of each owner (existing or not): the objects with an ownerReference to it, as
         (kind, key)."""
@@ -196,8 +196,9 @@ class Store:
         return Backup(tables=tables, revision=self.revision)
 
     def restore(self, backup: Backup) -> None:
-        """Replace all objects and the revision by those of the backup. Observers are not called;
-        all open watches end."""
+        """Replace all objects and the revision by those of the backup. Observers are not called.
+        All open watches end, as when the API servers are restarted, which Kubernetes demands after
+        etcd was restored."""
         self._tables = {root: dict(table) for root, table in backup.tables.items()}
         self.revision = self.history_since = backup.revision
         self.history.clear()
@@ -206,7 +207,8 @@ class Store:
         for table in self._tables.values():
             for stored in table.values():
                 self._remember(stored)
-        self.restores += 1
+        for end in tuple(self.at_restore):
+            end()
 
     def serve(self, resources: Iterable[Resource]) -> None:
         self.servings += 1

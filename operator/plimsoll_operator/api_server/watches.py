@@ -33,8 +33,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 class Watch:
     """One open watch of `selection`, from the resourceVersion `version` on ("" or "0": it begins
-    with all present objects). `lines`: encoded events that the client has not read yet; `on_line`:
-    called when a line is added; `ended`: True if no more lines will follow."""
+    with all present objects). If etcd was restored and `version` is not reached yet, the watch is
+    silent up to it, as on a real API server. `lines`: encoded events that the client has not read
+    yet; `on_line`: called when a line is added and when the watch ends; `ended`: True if no more
+    lines will follow."""
 
     def __init__(self, store: Store, selection: Selection, version: str) -> None:
         self.lines: deque[bytes] = deque()
@@ -42,20 +44,25 @@ class Watch:
         self.on_line: Callable[[], None] = lambda: None
         self._store = store
         self._selection = selection
-        self._restores = store.restores
+        self._since = 0
         self._begin(version)
-        store.observers.append(self._observe)
+        if not self.ended:
+            store.observers.append(self._observe)
+            store.at_restore.append(self._end)
 
     def close(self) -> None:
         self.ended = True
         if self._observe in self._store.observers:
             self._store.observers.remove(self._observe)
+            self._store.at_restore.remove(self._end)
+
+    def _end(self) -> None:
+        """End the watch without an event: its connection is closed."""
+        self.close()
+        self.on_line()
 
     def take(self) -> list[bytes]:
-        """Return and remove the lines added since the last call. If a backup was restored since the
-        watch began, end the watch with an ERROR event."""
-        if self._store.restores != self._restores and not self.ended:
-            self._fail(expired("too old resource version: etcd was restored"))
+        """Return and remove the lines added since the last call."""
         taken = list(self.lines)
         self.lines.clear()
         return taken
@@ -69,17 +76,19 @@ class Watch:
         if not version.isdecimal():
             raise bad_request(f'resourceVersion: Invalid value: "{version}"')
         since = int(version)
-        if not self._store.history_since <= since <= self._store.revision:
+        if since < self._store.history_since:
             text = f"too old resource version: {since} ({self._store.history_since})"
             self._fail(expired(text))
             return
+        self._since = since
         for change in self._store.history:
-            if change.after.revision > since:
-                self._observe(change)
+            self._observe(change)
 
     def _observe(self, change: ObjectChange) -> None:
         chosen = self._selection
         if change.resource.root != chosen.resource.root or self.ended:
+            return
+        if change.after.revision <= self._since:
             return
         if chosen.namespace is not None and change.after.key[0] != chosen.namespace:
             return

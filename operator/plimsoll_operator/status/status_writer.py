@@ -367,7 +367,7 @@ class StatusWriter:
         known = self._conflicts.get(target)
         tries = known.tries + 1 if known is not None and known.seen == draft.version else 1
         self._conflicts[target] = StatusConflict(seen=draft.version, tries=tries)
-        return min(CONFLICT_MS_MAX, CONFLICT_MS * 2 ** min(tries - 1, 10))
+        return min(CONFLICT_MS_MAX, CONFLICT_MS << min(tries - 1, 10))
 
     async def _version(self, target: Target, draft: StatusDraft, version: str) -> str:
         """Return the resourceVersion under which to write: `version`, or the stored object's after

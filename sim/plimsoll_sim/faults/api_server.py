@@ -6,6 +6,7 @@ import random
 
 from plimsoll_operator.api.labels import RESTORE_METADATA
 from plimsoll_operator.api_server import stateful_sets
+from plimsoll_operator.api_server.store import Backup
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, METADATA_BATCHES, METADATA_SNAPSHOTS
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.faults.fault_context import FaultContext
@@ -80,9 +81,15 @@ def restore_etcd(context: FaultContext, rng: random.Random) -> str | None:
         context.etcd_backup = world.etcd.backup()
         return None
     sequence = world.ghost.sequence
-    world.etcd.restore(context.etcd_backup)
-    world.ghost.went_back()
+    go_back(world, context.etcd_backup)
     return f"from batch {sequence} on"
+
+
+def go_back(world: World, backup: Backup) -> None:
+    """Restore etcd to a backup."""
+    world.etcd.restore(backup)
+    found = stateful_sets.listed(world.api_server, METADATA_BATCHES)
+    world.ghost.restored_to([one.body.get("spec", {}) for one in found])
 
 
 def lose_log(world: World) -> None:

@@ -7,7 +7,7 @@ every broker's copy. Source: the protocol's ghost variables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -238,6 +238,12 @@ class MetadataGhost:
         """Record that etcd lost every object of the metadata log."""
         self._sequence_stored = -1
         self.went_back()
+
+    def restored_to(self, slots: Iterable[dict[str, Any]]) -> None:
+        """Record that etcd was restored to a state with these slots. If it has the last committed
+        batch, the history goes on after it."""
+        if self._nonce is not None and all(spec.get("nonce") != self._nonce for spec in slots):
+            self.went_back()
 
     def went_back(self) -> None:
         """Record that etcd now holds an older state than was committed. Later writes there form

@@ -37,6 +37,10 @@ FORK_SHARE = 0.04
 """Share of runs without a profile in which etcd is restored to a state older than the metadata of
 one broker."""
 FORK_FAULT = ("restore_etcd_behind_broker", 3)
+RESTORED_SHARE = 0.05
+"""Share of the other runs without a profile that become runs of `RESTORED`, in which the metadata
+log goes back or is lost."""
+RESTORED = "restored log"
 LATE_PROPOSALS_SHARE = 0.08
 """The share of runs without a profile, but with two operators, in which proposals outlive terms."""
 LATE_PROPOSALS_FAULT = ("deliver_proposal_two_terms_late", 3)
@@ -67,9 +71,8 @@ API_LATENCIES_US = (
 
 def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     """Draw the options of one run; `profile` None: any profile or none."""
-    if profile is None:
-        profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
-    options = _of_profile(rng, profile)
+    options = _of_any_profile(rng) if profile is None else _of_profile(rng, profile)
+    profile = options.profile
     version = rng.choice((None, None, 1))
     needs_newest = bool(options.committers or options.members or options.inside or options.tenants)
     options = replace(
@@ -143,6 +146,15 @@ def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:
     if true and dice.random() < EXPIRY_SHARE:
         return replace(options, offsets_kept_ms=dice.choice(OFFSETS_KEPT_MS))
     return options
+
+
+def _of_any_profile(rng: random.Random) -> RunOptions:
+    options = _of_profile(rng, rng.choice(("", *DRAWN)) if rng.random() < 0.6 else "")
+    # By dice of its own: all other seeds stay the same.
+    dice = random.Random(f"restored log {options}")
+    if options.profile or dice.random() >= RESTORED_SHARE:
+        return options
+    return _of_profile(dice, RESTORED)
 
 
 def _of_profile(rng: random.Random, profile: str) -> RunOptions:

@@ -2,7 +2,8 @@
 
 leader=2 isr=2,3 the partition orders-0, as committed orders-1 LE=3 another partition 1 hw=4
 role=leader broker 1, and what it has of orders-0 3 orders-1 end=5 broker 3 and orders-1 held a
-message is held back kept a write to the API server is on its way operator 1 operator 1 leads
+message is held back kept a write to the API server is on its way shown the statuses of all objects
+are true operator 1 operator 1 leads
 renewed no certificate, and no authority, is being replaced clients-authority signs it is new,
 announced, or signs while the one before is believed
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.checkers.liveness import unshown
 from plimsoll_sim.scenario import (
     hour_verbs,
     inside_verbs,
@@ -38,6 +40,7 @@ ALONE: dict[str, Callable[[Stage], bool]] = {
     "rolled": restart_verbs.rolled,
     "asleep": hour_verbs.asleep,
     "awake": hour_verbs.awake,
+    "shown": lambda stage: next(unshown(stage.world.objects, stage.image), None) is None,
 }
 
 

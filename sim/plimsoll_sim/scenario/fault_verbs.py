@@ -9,7 +9,7 @@ from pathlib import Path
 from plimsoll_sim.cluster.lost_disk_content import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.simulated_disk import FileNode, Folder
-from plimsoll_sim.faults.api_server import confirm_history, lose_log
+from plimsoll_sim.faults.api_server import confirm_history, go_back, lose_log
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.fixed_randomness import ALL, Chosen
@@ -353,8 +353,7 @@ def etcd(stage: Stage, words: Words) -> None:
     elif what == "confirm":
         confirm_history(stage.world)
     elif what == "restore" and stage.etcd_backup is not None:
-        stage.world.etcd.restore(stage.etcd_backup)
-        stage.world.ghost.went_back()
+        go_back(stage.world, stage.etcd_backup)
     else:
         raise BadScript(f"cannot {what} etcd")
 

@@ -70,10 +70,25 @@ async def test_restored_server_has_backup_and_its_revision(server: MemoryApiServ
 async def test_watch_ends_when_server_is_restored(server: MemoryApiServer):
     backup = server.store.backup()
     watch = server.watch(watch_since(str(server.store.revision)))
+    woken: list[bool] = []
+    watch.on_line = lambda: woken.append(watch.ended)
     server.store.restore(backup)
-    (line,) = watch.take()
-    assert json.loads(line)["object"]["code"] == 410
-    assert watch.ended
+    assert woken == [True]
+    assert watch.take() == []
+    assert server.store.at_restore == []
+
+
+async def test_watch_from_lost_version_waits_for_it(server: MemoryApiServer, kube: KubeApi):
+    backup = server.store.backup()
+    await kube.create(CONFIG_MAPS, config_map())
+    lost = str(server.store.revision)
+    server.store.restore(backup)
+    watch = server.watch(watch_since(lost))
+    made = await kube.create(CONFIG_MAPS, config_map())
+    assert made["metadata"]["resourceVersion"] == lost
+    assert watch.take() == []
+    await kube.replace(CONFIG_MAPS, {**made, "data": {"a": "2"}})
+    assert types(watch.take()) == ["MODIFIED"]
 
 
 async def test_watch_from_before_history_must_list_again(server: MemoryApiServer):
