@@ -106,6 +106,16 @@ def test_batch_behind_truncated_one_waits_for_it(
     assert overtakes(seen, ("t", 0), batch(4)) is None
 
 
+def test_batch_behind_second_lost_one_waits_for_it() -> None:
+    """The first was replicated before the leader changed, the second was truncated."""
+    seen = RejectedSequences()
+    for sequence in (3, 4):
+        seen.not_committed("t", 0, (7, 0, sequence), Code.NOT_LEADER_OR_FOLLOWER, NOW)
+    first_is_there = (0, 3)
+    assert overtakes(seen, ("t", 0), batch(5), newest=first_is_there) == Code.NOT_LEADER_OR_FOLLOWER
+    assert overtakes(seen, ("t", 0), batch(4), newest=first_is_there) is None
+
+
 def test_truncated_batch_of_older_epoch_changes_nothing() -> None:
     seen = RejectedSequences()
     seen.answered("t", 0, batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)

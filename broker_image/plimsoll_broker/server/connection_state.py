@@ -111,8 +111,8 @@ class RejectedSequences:
         if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
             return None
         last = newest(producer_id)
-        if last is not None and _taken(lowest, *last):
-            return None
+        if last is not None and _taken(lowest, *last) and _follows(found, *last):
+            return None  # else another batch between the two was rejected
         self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
         return lowest.code
 
@@ -127,12 +127,7 @@ class RejectedSequences:
         the error code with which to reject it, since a rejected batch before it may have been
         forgotten."""
         producer_id, epoch, sequence = producer
-        last_epoch, last = newest(producer_id) or (-1, -1)
-        if epoch != last_epoch:
-            follows = epoch < last_epoch or sequence == 0
-        else:
-            follows = not _after(sequence, (last + 1) % _SEQUENCES)
-        if follows or self._forgot is None:
+        if _follows(producer, *newest(producer_id) or (-1, -1)) or self._forgot is None:
             return None
         self._remember(where, _Lowest(epoch, sequence, self._forgot, now_ms))
         return self._forgot
@@ -202,6 +197,16 @@ def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
     if epoch < lowest.epoch:
         return False
     return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
+
+
+def _follows(producer: _Producer, epoch: int, sequence: int) -> bool:
+    """Return True if the batch leaves no gap behind the newest batch of its producer in the log,
+    which has this producer epoch and last sequence; also if the log has the batch already, or a
+    newer epoch."""
+    _, its_epoch, its_sequence = producer
+    if its_epoch != epoch:
+        return its_epoch < epoch or its_sequence == 0
+    return not _after(its_sequence, (sequence + 1) % _SEQUENCES)
 
 
 def _after(sequence: int, other: int) -> bool:
