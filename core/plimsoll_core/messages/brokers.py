@@ -107,13 +107,45 @@ class VolumeGone(Message, frozen=True, kw_only=True):
 MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that a restart waits for. `until`: completes a sentence that ends in "until".
+    `topic` and `index` are set if a partition is the cause. `of_stage`: True if the restart waits
+    for its pool's turn."""
+
+    reason: str
+    until: str
+    topic: str | None = None
+    index: int | None = None
+    of_stage: bool = False
+
+
+class RolledPool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool that rolls before another one: its members, and the template revision that they shall
+    run."""
+
+    name: str
+    revision: str
+    broker_ids: tuple[BrokerId, ...]
+
+
+class RollStage(msgspec.Struct, frozen=True, kw_only=True):
+    """The stage of a staged roll to which a restart belongs. `earlier`: the pools that roll before
+    the broker's. `hold`: the pause or approval for which the pool waits after them, None if there
+    is none. `cannot_start`: True if the broker's pod does not start, by Kubernetes' words."""
+
+    earlier: tuple[RolledPool, ...] = ()
+    hold: Waits | None = None
+    cannot_start: bool = False
+
+
 class RequestRestart(Message, frozen=True, kw_only=True):
     """Ask for permission to replace the pod `pod_uid` of a broker by a pod of template revision
-    `revision`."""
+    `revision`. `stage`: None if all pools roll together."""
 
     broker_id: BrokerId
     pod_uid: str | None = None
     revision: str = ""
+    stage: RollStage | None = None
 
 
 class WithdrawRestart(Message, frozen=True, kw_only=True):
@@ -131,16 +163,6 @@ class SetHibernation(Message, frozen=True, kw_only=True):
     them."""
 
     hibernated: bool
-
-
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition that a restart waits for. `until`: completes a sentence that ends in "until".
-    `topic` and `index` are set if a partition is the cause."""
-
-    reason: str
-    until: str
-    topic: str | None = None
-    index: int | None = None
 
 
 class RestartAnswer(Message, frozen=True, kw_only=True):

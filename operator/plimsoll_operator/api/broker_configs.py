@@ -23,6 +23,7 @@ from plimsoll_operator.api.observed import Logging
 from plimsoll_operator.api.pod_template import refusal_of as template_refusal
 from plimsoll_operator.api.pools import Pool
 from plimsoll_operator.api.pools import refusal_of as pools_refusal
+from plimsoll_operator.api.rollout import refusal_of as rollout_refusal
 
 
 def spec_refusal(cluster: LogCluster) -> Refusal | None:
@@ -32,6 +33,8 @@ def spec_refusal(cluster: LogCluster) -> Refusal | None:
     if isinstance(stated, Refusal):
         return stated
     if spec.brokers and (refusal := template_refusal(spec.brokers.template, "brokers.template")):
+        return refusal
+    if refusal := rollout_refusal(spec.rollout, spec.pools or ()):
         return refusal
     if not spec.pools:
         return None

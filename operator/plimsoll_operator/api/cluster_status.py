@@ -73,6 +73,17 @@ class PoolStatus(Api, frozen=True, kw_only=True):
     volume_size: Quantity | None = None
 
 
+class RolloutStatus(Api, frozen=True, kw_only=True):
+    """A staged roll that is under way. `revision`: what spec.rollout.approved must name; `pool`:
+    the pool that rolls now; `next`: the pool after it; `until`: when the pause before it ends."""
+
+    revision: Short
+    pool: Short | None = None
+    next: Short | None = None
+    until: Time | None = None
+    message: Sentence | None = None
+
+
 class PendingTopic(Api, frozen=True, kw_only=True):
     """A topic without a Topic object. Its data is deleted at `until`."""
 
@@ -282,6 +293,7 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    rollout: RolloutStatus | None = None
     selector: Short | None = None
     topics: TopicsStatus | None = None
     partitions: PartitionsStatus | None = None

@@ -24,6 +24,7 @@ from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.pools import POOLS_RULES
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
+from plimsoll_operator.api.rollout import ROLLOUT_RULES
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
@@ -125,6 +126,7 @@ LOG_CLUSTER = Kind(
             "Each entry of users.shared names its resource, except for type Cluster.",
         ),
         *POOLS_RULES,
+        *ROLLOUT_RULES,
         *LISTENERS_RULES,
         *TOKEN_ISSUERS_RULES,
         *CERTIFICATES_RULES,

@@ -40,6 +40,7 @@ from plimsoll_operator.api.observed import Logging, PodMonitor
 from plimsoll_operator.api.pod_template import AddedMetadata, PodTemplate
 from plimsoll_operator.api.pools import Pool, Pools
 from plimsoll_operator.api.quotas import DefaultQuotas
+from plimsoll_operator.api.rollout import Rollout
 from plimsoll_operator.api.token_issuers import TokenIssuers
 
 BROKER_COUNT_DEFAULT = 3
@@ -234,6 +235,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     ] = None
     brokers: Brokers | None = None
     pools: Pools | None = None
+    rollout: Rollout | None = None
     storage: Storage
     racks: Racks | None = None
     listeners: Listeners | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from msgspec import UNSET
 
@@ -135,9 +136,18 @@ def _by_itself(request: Request, serves: Callable[[BrokerId], bool]) -> bool:
     return not drains or any(map(serves, emptied))
 
 
+class Judge(Protocol):
+    """Checks decisions of controllers."""
+
+    def judge(
+        self, image: ClusterImage, soft: VolatileState, request: Request, decision: Decision
+    ) -> None:
+        """Check one decision. `image`: the one on which it was based."""
+
+
 @contextmanager
-def judging(checker: HourChecker) -> Iterator[None]:
-    """Have `checker` see every decision that controllers make within the context."""
+def judging(*judges: Judge) -> Iterator[None]:
+    """Have the judges see every decision that controllers make within the context."""
     decide = vars(controller_term)[DECIDE]
 
     def judged(
@@ -148,7 +158,8 @@ def judging(checker: HourChecker) -> Iterator[None]:
         settings: Settings,
     ) -> Decision:
         decision: Decision = decide(image, soft, request, now_ms, settings)
-        checker.judge(image, soft, request, decision)
+        for one in judges:
+            one.judge(image, soft, request, decision)
         return decision
 
     setattr(controller_term, DECIDE, judged)

@@ -15,7 +15,8 @@ from plimsoll_sim.environment.send_buffers import SendBuffers
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
-         "slices_end", "refused_max", "hoarders", "pooled")  # fmt: skip
+         "slices_end", "refused_max", "hoarders", "pooled",
+         "staged_s")  # fmt: skip
 """Names of options that are printed with a run although seeds do not depend on them."""
 
 
@@ -40,9 +41,10 @@ class RunOptions:
     `clients_authority_ms`: lifetime of the authority of their certificates, None: years.
     `send_buffers`: buffers of every connection, None: unlimited. `refused_max`: number of refused
     partitions and producers that a connection remembers. `pooled`: number of the brokers that are
-    in a second pool, with ids from 100 on; 0: the cluster has no pools. `slices_end`: share of
-    readings of the clock at which a slice of long work in an event loop ends; with 0 long work is
-    never divided."""
+    in a second pool, with ids from 100 on; 0: the cluster has no pools. `staged_s`: the second pool
+    rolls first, and the other one so many seconds after it; None: they roll together. `slices_end`:
+    share of readings of the clock at which a slice of long work in an event loop ends; with 0 long
+    work is never divided."""
 
     profile: str = ""
     brokers: int
@@ -90,6 +92,7 @@ class RunOptions:
     slices_end: float = field(default=0.0, repr=False)
     refused_max: int | None = field(default=None, repr=False)
     pooled: int = field(default=0, repr=False)
+    staged_s: int | None = field(default=None, repr=False)
     # Not drawn: seeds depend on the text of all other options.
     inside: bool = field(default=False, repr=False)
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)

@@ -27,10 +27,11 @@ from plimsoll_operator.api.logcluster import (
     Storage,
 )
 from plimsoll_operator.api.meta import ClusterRef
+from plimsoll_operator.api.rollout import Rollout
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.desired.objects import excluded_ids, pools_of
+from plimsoll_sim.desired.objects import excluded_ids, pools_of, rollout_of
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
 from plimsoll_sim.hosts.certified_users import PARTNERS
 from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, SECURED_PORT
@@ -109,6 +110,7 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         metadata_version=None if pinned is None else RELEASES[pinned],
         brokers=Brokers(count=count, excluded_ids=unwanted or None),
         pools=pools_of(ids) if options.pooled else None,
+        rollout=_rollout(options),
         storage=Storage(size="1Gi", retention=Retention(when_scaled=options.volumes_when_scaled)),
         topics=Topics(deletion=TopicDeletion(grace_seconds=0, max_per_hour=1_000)),
         movement=Movement(auto_rebalance=options.auto_rebalance),
@@ -119,6 +121,12 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         users=SOON_GONE if options.certified else None,
         authorization=ENFORCED if options.tenants else None,
     )
+
+
+def _rollout(options: RunOptions) -> Rollout | None:
+    if options.staged_s is None or not options.pooled:
+        return None
+    return rollout_of(pools_of(options.broker_ids), options.staged_s)
 
 
 def _certificates(options: RunOptions) -> Certificates | None:

@@ -30,6 +30,7 @@ from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.log_starts import check_marker
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.shares import ShareChecker
+from plimsoll_sim.checkers.staged_rolls import StageChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.checkers.voluntary_hours import HourChecker
 from plimsoll_sim.cluster.run_options import WAIT_STEPS_MAX as _MOST
@@ -113,6 +114,7 @@ class World:
         self.witness = ClientChecker(self.ghost)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.hours = HourChecker(self.objects, self._accuse)
+        self.stages = StageChecker(self.objects, lambda: self.nodes.tags, self._accuse)
         self.etcd.observers.append(self._stored)
         around = BrokerEnvironment(self.loop, self.network, stream())
         self.brokers = broker_hosts(options, CLUSTER_ID, around)

@@ -23,6 +23,7 @@ from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec
 from plimsoll_operator.api.pools import IDS_OF_A_POOL, Pool, PoolStorage
 from plimsoll_operator.api.reassignment import Reassignment, ReassignmentSpec
 from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
+from plimsoll_operator.api.rollout import Rollout
 from plimsoll_operator.api.topic import Topic, TopicSpec
 from plimsoll_operator.api.user import User, UserSpec
 from plimsoll_operator.api.verification import Verification, VerificationSpec
@@ -200,10 +201,18 @@ class AppliedObjects:
         others = excluded_ids(wanted, ids) or None
         if self.cluster.spec.pools:
             brokers, pools = Brokers(excluded_ids=others), pools_of(wanted)
-            self.edit(LOG_CLUSTERS, self.name, brokers=brokers, pools=pools)
+            known = self.cluster.spec.rollout
+            rollout = None if known is None else replace(known, order=rollout_of(pools).order)
+            self.edit(LOG_CLUSTERS, self.name, brokers=brokers, pools=pools, rollout=rollout)
             return
         brokers = Brokers(count=len(wanted), excluded_ids=others)
         self.edit(LOG_CLUSTERS, self.name, brokers=brokers)
+
+    def set_rollout(self, pause_s: int | None) -> None:
+        """Let the second pool roll first; with None let all pools roll together."""
+        pools = self.cluster.spec.pools
+        rollout = rollout_of(pools, pause_s) if pools and pause_s is not None else None
+        self.edit(LOG_CLUSTERS, self.name, rollout=rollout)
 
     @property
     def members(self) -> tuple[BrokerId, ...]:
@@ -275,6 +284,12 @@ def pools_of(wanted: Sequence[int]) -> tuple[Pool, ...]:
     """Return the pools that have wanted members, each with the number of them."""
     counts = ((pool, sum(b in pool.ids for b in wanted)) for pool in POOLS)
     return tuple(replace(pool, brokers=count) for pool, count in counts if count)
+
+
+def rollout_of(pools: Sequence[Pool], pause_s: int = 0) -> Rollout:
+    """Return the order in which the last of the pools rolls first."""
+    pause = f"{pause_s}s" if pause_s else None
+    return Rollout(order=(pools[-1].name,), pause_after_first=pause)
 
 
 def excluded_ids(wanted: Sequence[int], ids: Sequence[int]) -> tuple[int, ...]:

@@ -52,6 +52,8 @@ FEW_SHARE = 0.3
 """Share of runs in which a connection remembers hardly any refused batch."""
 POOLS_SHARE = 0.25
 """Share of runs with two pools of brokers, among those that remove brokers."""
+STAGED_S = (None, None, 0, 5)
+"""The pause of the second pool, which rolls first; None: the pools roll together."""
 LOST_FILES_SHARE = 0.5
 """Share of runs with compacted topics, and without a requested profile, in which files are lost
 too."""
@@ -112,7 +114,8 @@ def _with_pools(options: RunOptions) -> RunOptions:
     """Put some of the brokers into a second pool, in some of the runs that remove brokers."""
     dice = random.Random(f"pool {options}")
     if "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
-        return replace(options, pooled=dice.randint(1, options.brokers))
+        pooled = dice.randint(1, options.brokers)
+        return replace(options, pooled=pooled, staged_s=dice.choice(STAGED_S))
     return options
 
 

@@ -129,7 +129,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             shorter_minutes(options.offsets_kept_ms),
             fewer_refused(options.refused_max),
             smaller_limits(options.send_buffers),
-            judging(world.hours),
+            judging(world.hours, world.stages),
             nullcontext() if world.secured is None else world.secured.instead(),
         ):
             yield

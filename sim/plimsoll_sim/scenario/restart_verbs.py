@@ -5,7 +5,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.desired.revisions import BAD
-from plimsoll_sim.scenario.script import BadScript, Words
+from plimsoll_sim.scenario.script import BadScript, Words, whole
 from plimsoll_sim.scenario.stage import Stage
 
 
@@ -46,4 +46,12 @@ def restarts(stage: Stage) -> list[str]:
     return told
 
 
-VERBS = {"roll": roll}
+def rollout(stage: Stage, words: Words) -> None:
+    """rollout 10: the second pool rolls first, the other one 10 seconds after the pods of the
+    second are ready; `rollout none`: both roll together."""
+    pause = words.take("seconds or none")
+    words.end()
+    stage.world.objects.set_rollout(None if pause == "none" else whole(pause))
+
+
+VERBS = {"roll": roll, "rollout": rollout}

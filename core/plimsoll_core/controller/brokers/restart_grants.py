@@ -5,13 +5,15 @@ return, or by being withdrawn before the broker's pod was touched. Until then th
 away. Brokers that share no partition at its margin may be away together, but a revision with which
 no broker has come back yet is tried on one broker alone: a bad image costs one broker. An open
 grant can get another revision, so that a broker that is stuck with a bad one can be helped. A
-restart of a broker that is not active repairs it and waits for no maintenance window.
+restart of a broker that is not active repairs it and waits for no maintenance window. Pools may
+roll one after another (`staged_rolls`).
 """
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import Grant, PartitionKey
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
+from plimsoll_core.controller.brokers.staged_rolls import is_in_sync, stage_hold
 from plimsoll_core.controller.kernel.availability_margin import away, holds
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
@@ -76,6 +78,8 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
     hold = hour_hold(turn.settings.hours, VoluntaryWork.RESTART, urgent=repair)
     if hold is not None and broker_id not in image.grants:
         return (Waits(reason=hold.reason.name, until=hold.until),), 1
+    if broker_id not in image.grants and (early := stage_hold(turn, request)) is not None:
+        return (early,), 1
     if (alone := _must_be_alone(turn, request)) is not None:
         return (alone,), 1
     absent = (away(image) | turn.soft.leaving | _silent(turn)) - {broker_id}
@@ -143,9 +147,6 @@ def is_back(turn: DecisionContext, grant: Grant) -> bool:
     """Return True if another pod of the broker than the one to be deleted is active, and in the ISR
     of all its partitions, except those without a leader and those to which a move is adding it."""
     broker = turn.image.brokers.get(grant.broker_id)
-    if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):
+    if broker is None or turn.image.restart_granted(broker.id):
         return False
-    return all(
-        broker.id in p.isr or broker.id in p.adding or p.leader is None
-        for p in turn.hosted(broker.id)
-    )
+    return is_in_sync(turn, broker.id)

@@ -93,6 +93,9 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         backup=backup_status(term),
         metadata_restore=offers(term.controller.not_restored),
     )
+    rolling = rolls_of(term).rolling
+    if rolling is not None and rolling.staged is not None:
+        status = msgspec.structs.replace(status, rollout=rolling.staged)
     told = told_by(term.controller.soft.contacts)
     whys = external_whys(term)
     found_so = cluster_conditions(image, status, troubles_text(rolls_of(term).troubles), told, whys)
@@ -103,7 +106,6 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         durable = next((c for c in before if c.type == DURABLE), None)
     if durable is not None:
         shown[DURABLE] = durable
-    rolling = rolls_of(term).rolling
     if rolling is not None:
         shown["Reconciling"] = rolls_condition(rolling)
     elif shown["Reconciling"].status == "False" and (edit := unsettled(term, found)):

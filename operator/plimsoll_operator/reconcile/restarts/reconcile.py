@@ -20,7 +20,7 @@ from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer, Withdr
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import spec_refusal
-from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
+from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction, RolloutStatus
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
 from plimsoll_operator.kube.kube_api import Object
@@ -45,6 +45,11 @@ from plimsoll_operator.reconcile.restarts.broker_pods import (
     not_created,
     replace_pod,
     trouble,
+)
+from plimsoll_operator.reconcile.restarts.rollout_stages import (
+    Rollout,
+    rollout_of,
+    rollout_status,
 )
 from plimsoll_operator.reconcile.shared.broker_rolls import Rolling, rolls_of
 from plimsoll_operator.reconcile.shared.hibernation import stopped_of
@@ -101,10 +106,14 @@ class RestartReconciler:
         self.stuck: list[BlockedAction] = []
         self.now_ms = 0
         self.absent: list[BrokerId] = []
+        self.rollout: Rollout | None = None
+        # Brokers that wait for their pool's turn to roll.
+        self.held: set[BrokerId] = set()
 
     async def run(self) -> None:
         seen = await self._look()
         image = self.term.image
+        self.rollout = rollout_of(self.context, image, seen, self.now_ms)
         for at, one in enumerate(seen):
             if not self.context.cluster.is_without_pool(one.broker_id):
                 seen[at] = one = await stateful_set_repair.restore(
@@ -184,11 +193,18 @@ class RestartReconciler:
 
     async def _ask(self, one: PodState, pod_uid: str | None) -> bool:
         broker_id, revision_ = one.broker_id, self._wanted(one)
-        request = RequestRestart(broker_id=broker_id, pod_uid=pod_uid, revision=revision_)
+        stage = None
+        if self.rollout is not None:
+            stage = self.rollout.stage_of(broker_id, cannot_start=bool(trouble(one.pod)))
+        request = RequestRestart(
+            broker_id=broker_id, pod_uid=pod_uid, revision=revision_, stage=stage
+        )
         answer = await self.term.ask(request)
         if isinstance(answer, Refused):
             raise Retry(answer.message)
         assert isinstance(answer, RestartAnswer)
+        if any(wait.of_stage for wait in answer.waits):
+            self.held.add(broker_id)
         self.waits += (
             BlockedAction(
                 action=RESTART,
@@ -312,7 +328,13 @@ class RestartReconciler:
             current=sum(broker_id not in grants for broker_id in new),
             total=len(seen),
             away=tuple(sorted(away.items())),
+            staged=self._staged(old),
         )
+
+    def _staged(self, old: list[BrokerId]) -> RolloutStatus | None:
+        if self.rollout is None:
+            return None
+        return rollout_status(self.rollout, {*old, *self.term.image.grants}, self.held)
 
     def _rolled_to(self, seen: list[PodState], old: list[BrokerId]) -> tuple[str, ...]:
         """Return the revisions into which brokers are being restarted: one for each pool that

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.cluster_status import RolloutStatus
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.reconcile.reconcile_term import Term
@@ -19,12 +20,14 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 class Rolling:
     """A rolling restart in progress, into `revisions` of the pods' templates, one for each pool
     that rolls. `current` of `total` brokers run the wanted revision. `away` are the brokers being
-    restarted: (broker id, why its pod does not start, "" if unknown)."""
+    restarted: (broker id, why its pod does not start, "" if unknown). `staged`: the stage of the
+    roll, None if all pools roll together."""
 
     revisions: tuple[str, ...]
     current: int
     total: int
     away: tuple[tuple[int, str], ...]
+    staged: RolloutStatus | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ def rolls_condition(rolling: Rolling) -> Condition:
     text = f"{rolling.current} of {rolling.total} brokers run {wanted}."
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
+    if rolling.staged is not None and rolling.staged.message:
+        text += f" {rolling.staged.message}"
     return condition("Reconciling", True, "RollingBrokers", text)
 
 
