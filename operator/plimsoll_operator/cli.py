@@ -25,6 +25,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_operator import acl_command
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
@@ -39,6 +40,7 @@ from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE
 from plimsoll_operator.preflight.checks import FAIRNESS
 from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
+from plimsoll_operator.preflight.pool_checks import POOLS
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.process_tuning import switch_soon, tune
 
@@ -189,6 +191,12 @@ def preflight(
     storage_class: Annotated[
         str, typer.Option(help="StorageClass of brokers' volumes; default: the default class.")
     ] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", help="YAML of a LogCluster: are there volumes and nodes for its pools?"
+        ),
+    ] = None,
     check: Annotated[
         list[str] | None,
         typer.Option(
@@ -218,13 +226,24 @@ def preflight(
         namespace=namespace,
         watched=tuple(watch_namespace or ()),
         storage_class=storage_class,
+        cluster=None if file is None else _log_cluster(file),
         values=true,
     )
     wanted = check or [one for one in BEFORE if one != FAIRNESS or FAIRNESS_VALUE in true]
+    if file is not None and not check:
+        wanted.append(POOLS)
     found = asyncio.run(_preflight(wishes, wanted))
     typer.echo(checklist.as_json(found) if as_json else checklist.lines(found))
     if checklist.failed(found):
         raise typer.Exit(1)
+
+
+def _log_cluster(file: Path) -> LogCluster:
+    """Return the first LogCluster of the file. End the command with exit code 2 if it has none."""
+    for one in _objects(file):
+        if isinstance(one, LogCluster):
+            return one
+    _fail(f"{file}: there is no LogCluster in it.", 2)
 
 
 async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
@@ -258,18 +277,24 @@ def _chart_values(settings: list[str]) -> frozenset[str]:
     return frozenset(name for name, value in stated.items() if value)
 
 
+def _objects(path: Path) -> list[Resource]:
+    """Return the objects in a file. End the command with exit code 2 if there is none, or one
+    cannot be read."""
+    try:
+        found = list(from_yaml(path.read_text()))
+    except OSError as error:
+        _fail(f"{path}: {error.strerror}.", 2)
+    except (UnicodeDecodeError, Unreadable) as error:
+        _fail(f"{path}: {error}", 2)
+    if not found:
+        _fail(f"{path}: there is no object of {API_VERSION} in it.", 2)
+    return found
+
+
 def _documents(files: list[Path], brokers: int | None) -> Documents:
     resources: list[Resource] = []
     for path in files:
-        try:
-            found = list(from_yaml(path.read_text()))
-        except OSError as error:
-            _fail(f"{path}: {error.strerror}.", 2)
-        except (UnicodeDecodeError, Unreadable) as error:
-            _fail(f"{path}: {error}", 2)
-        if not found:
-            _fail(f"{path}: there is no object of {API_VERSION} in it.", 2)
-        resources += found
+        resources += _objects(path)
     try:
         documents = gather(resources, brokers)
     except msgspec.ValidationError as error:

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.plimsoll_operator import rolling
 from tests.plimsoll_operator.builders import a_cluster, an_image, with_topic
 from tests.plimsoll_operator.rolling import declare
 from tests.plimsoll_operator.test_members_handler import Growing
 
+from plimsoll_core.cluster.record_versions import OLDEST, POOLS_SINCE
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import spec_refusal
 from plimsoll_operator.api.cluster_status import LogClusterStatus
@@ -200,6 +202,40 @@ def test_unusable_pools_and_templates_are_refused(spec: dict[str, Any], sentence
     refusal = spec_refusal(a_cluster(**spec))
     assert refusal is not None
     assert sentence in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "sentence"),
+    [
+        ({"metadataVersion": "0.2"}, 5, "spec.metadataVersion is 0.2: remove it first"),
+        ({"version": "0.2"}, 4, "spec.version is 0.2: upgrade the brokers first"),
+        ({}, 4, "the cluster has 0.2: without spec.pools, upgrade the brokers, and wait"),
+    ],
+)
+def test_pools_wait_until_older_operators_cannot_lead(
+    spec: dict[str, Any], version: int, sentence: str
+) -> None:
+    refusal = spec_refusal(a_cluster(pools=[OLD], **spec), version)
+    assert refusal is not None
+    assert sentence in refusal.message
+    assert spec_refusal(a_cluster(**spec), version) is None, "without pools all is well"
+
+
+@pytest.mark.parametrize("version", [OLDEST, POOLS_SINCE])
+def test_pools_are_accepted_by_metadata_version(version: int) -> None:
+    """A new cluster finalises its version once its brokers are registered."""
+    assert spec_refusal(a_cluster(pools=[OLD]), version) is None
+
+
+async def test_refused_pools_change_nothing_that_runs() -> None:
+    scene = Pooled()
+    scene.declare(brokers={"count": 2})
+    await scene.look()
+    scene.controller.image = replace(scene.image, metadata_version=4)
+    await scene.pools(NEW)
+    assert (scene.image.members, scene.image.leaving) == ((0, 1), ())
+    ready = scene.term.shown.notes["Ready"]
+    assert (ready.status, ready.reason) == ("False", "MetadataTooOld")
 
 
 def test_usable_pools_are_accepted() -> None:

@@ -52,6 +52,10 @@ SKIPS_SINCE = 5
 HIBERNATION_SINCE = 5
 """The first metadata version in which a cluster can hibernate."""
 
+POOLS_SINCE = 5
+"""The first metadata version of a cluster with pools. No record holds them: an older operator would
+ignore the pools of the spec, and drain their brokers. From this version on it does not lead."""
+
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
 """The release that introduced each metadata version. A published release understands the newest of
 the versions that it introduced."""

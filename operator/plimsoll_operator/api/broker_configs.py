@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from plimsoll_core.cluster.cluster_configs import OF_SINGLE_BROKERS, broker_configs, own_integer
-from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
+from plimsoll_core.cluster.record_versions import NEWEST, OLDEST, POOLS_SINCE, RELEASES, release_of
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
@@ -26,9 +26,10 @@ from plimsoll_operator.api.pools import refusal_of as pools_refusal
 from plimsoll_operator.api.rollout import refusal_of as rollout_refusal
 
 
-def spec_refusal(cluster: LogCluster) -> Refusal | None:
+def spec_refusal(cluster: LogCluster, metadata_version: int = OLDEST) -> Refusal | None:
     """Return why no broker may be run by this spec, or None: an invalid config, pools that share
-    ids, or a template with a name of the operator's own."""
+    ids, pools that an older operator could still undo, or a template with a name of the operator's
+    own. `metadata_version`: the finalised one, `OLDEST` if none is yet."""
     stated, spec = broker_configs_of(cluster), cluster.spec
     if isinstance(stated, Refusal):
         return stated
@@ -38,8 +39,36 @@ def spec_refusal(cluster: LogCluster) -> Refusal | None:
         return refusal
     if not spec.pools:
         return None
+    if refusal := _downgrade_refusal(cluster, metadata_version):
+        return refusal
     return pools_refusal(spec.pools) or next(
         filter(None, (_pool_refusal(cluster, pool) for pool in spec.pools)), None
+    )
+
+
+def _downgrade_refusal(cluster: LogCluster, metadata_version: int) -> Refusal | None:
+    """Refuse pools while an operator that knows none may still take the cluster over. A new cluster
+    has no finalised version for a moment: its brokers finalise their newest."""
+    spec, needed = cluster.spec, release_of(POOLS_SINCE)
+    stated = {name: version for version, name in RELEASES.items()}
+    pinned = pinned_metadata_version(cluster)
+    if pinned is not None and pinned < POOLS_SINCE:
+        cause = f"spec.metadataVersion is {spec.metadata_version}: remove it first"
+    elif spec.version is not None and stated.get(spec.version, NEWEST) < POOLS_SINCE:
+        cause = f"spec.version is {spec.version}: upgrade the brokers first"
+    elif OLDEST < metadata_version < POOLS_SINCE:
+        cause = (
+            f"the cluster has {release_of(metadata_version)}: without spec.pools, upgrade the "
+            "brokers, and wait until status.versions.metadata is the newer one"
+        )
+    else:
+        return None
+    return Refusal(
+        reason=Reason.MetadataTooOld,
+        message=(
+            f"spec.pools needs metadata version {needed}, from which on no operator leads that "
+            f"would ignore the pools and drain their brokers; {cause}."
+        ),
     )
 
 

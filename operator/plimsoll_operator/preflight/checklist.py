@@ -12,6 +12,7 @@ from textwrap import fill
 from plimsoll_operator.preflight import checks
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
+from plimsoll_operator.preflight.pool_checks import POOLS, pools
 from plimsoll_operator.preflight.rights import (
     CERTIFICATES,
     DRILLS,
@@ -48,7 +49,7 @@ BEFORE = (
 """Checks that can pass before the chart is installed."""
 AFTER = (checks.KINDS, checks.OPERATOR)
 """Checks that pass only once the chart is installed."""
-CHECKS = (*BEFORE, *AFTER)
+CHECKS = (*BEFORE, POOLS, *AFTER)
 
 
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
@@ -71,6 +72,9 @@ async def _verdict(check: str, gatherer: Gatherer, wishes: Wishes) -> Verdict:
             return checks.webhooks(await gatherer.webhooks())
         case checks.LATENCY:
             return checks.latency(await gatherer.appends())
+        case name if name == POOLS:
+            nodes = await gatherer.nodes()
+            return pools(wishes.cluster, await gatherer.storage_classes(), nodes)
         case checks.KINDS:
             return checks.kinds(await gatherer.kinds())
     return checks.operator(await gatherer.operators(), wishes.namespace)

@@ -74,7 +74,7 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
     before their pods are scheduled."""
     if isinstance(found, NotRead):
         return unread(STORAGE, found)
-    chosen = _chosen(found, wanted)
+    chosen = chosen_class(found, wanted)
     if isinstance(chosen, str):
         return Verdict(check=STORAGE, result="failed", message=chosen)
     grows = "can grow later" if chosen.expandable else "cannot grow later (allowVolumeExpansion)"
@@ -89,7 +89,7 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
     return Verdict(check=STORAGE, result="warning", message=text)
 
 
-def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
+def chosen_class(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
     """Return the StorageClass that brokers' volumes get; if there is none, a sentence that says
     why."""
     if not found:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from plimsoll_operator.api.cluster_topics import LabelSelector
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.preflight.rights import Permission
 
 Result = Literal["ok", "warning", "failed"]
@@ -43,6 +44,15 @@ class StorageClass:
     expandable: bool
     created: str
     """Creation time, RFC 3339. Of several default classes Kubernetes takes the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The fields of a Node by which pods are placed. A cordoned one has a taint that says so."""
+
+    labels: Mapping[str, str]
+    taints: tuple[dict[str, Any], ...] = ()
+    allocatable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,5 +133,7 @@ class Wishes:
     """The chart's `watch.namespaces`; empty: all namespaces."""
     storage_class: str = ""
     """The StorageClass of brokers' volumes; empty: the default one."""
+    cluster: LogCluster | None = None
+    """A LogCluster to be applied, None if none is given."""
     values: frozenset[str] = field(default_factory=frozenset)
     """Names of the chart's boolean values that are true."""

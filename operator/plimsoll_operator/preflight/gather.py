@@ -25,12 +25,14 @@ from plimsoll_operator.kube.resources import (
     METADATA_BATCHES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    NODES,
     STORAGE_CLASSES,
     VALIDATING_WEBHOOKS,
     Kind,
 )
 from plimsoll_operator.preflight.facts import (
     Appends,
+    Node,
     NotRead,
     OperatorPods,
     PermissionAnswer,
@@ -93,6 +95,11 @@ class Gatherer:
     async def storage_classes(self) -> tuple[StorageClass, ...]:
         listed = await self._kube.list(STORAGE_CLASSES)
         return tuple(_storage_class(body) for body in listed.items)
+
+    @_fact
+    async def nodes(self) -> tuple[Node, ...]:
+        listed = await self._kube.list(NODES)
+        return tuple(_node(body) for body in listed.items)
 
     @_fact
     async def priority_and_fairness(self) -> bool:
@@ -327,6 +334,15 @@ def _storage_class(body: Object) -> StorageClass:
         binding_mode=body.get("volumeBindingMode") or "Immediate",
         expandable=bool(body.get("allowVolumeExpansion")),
         created=meta.get("creationTimestamp") or "",
+    )
+
+
+def _node(body: Object) -> Node:
+    spec = body.get("spec") or {}
+    return Node(
+        labels=body["metadata"].get("labels") or {},
+        taints=tuple(spec.get("taints") or ()),
+        allocatable=(body.get("status") or {}).get("allocatable") or {},
     )
 
 

@@ -113,7 +113,8 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
 def _with_pools(options: RunOptions) -> RunOptions:
     """Put some of the brokers into a second pool, in some of the runs that remove brokers."""
     dice = random.Random(f"pool {options}")
-    if "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
+    able = options.metadata_version is None  # an older one has no pools
+    if able and "remove_broker" in dict(options.faults) and dice.random() < POOLS_SHARE:
         pooled = dice.randint(1, options.brokers)
         return replace(options, pooled=pooled, staged_s=dice.choice(STAGED_S))
     return options

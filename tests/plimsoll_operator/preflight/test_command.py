@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import socket
+from pathlib import Path
 
 import pytest
 from kubernetes.aio.client.configuration import Configuration
@@ -17,6 +18,7 @@ from plimsoll_operator.kube import official_transport
 from plimsoll_operator.kube.official_transport import Access, NoCluster
 from plimsoll_operator.preflight.checklist import BEFORE, FAIRNESS_VALUE
 from plimsoll_operator.preflight.facts import Verdict, Wishes
+from plimsoll_operator.preflight.pool_checks import POOLS
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION
 
 
@@ -118,3 +120,21 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
     assert told["storage-class"]["result"] == "warning", "this server serves no such kind"
     assert "100 writes of one ConfigMap" in told["api-latency"]["message"]
     assert told["kinds-served"]["result"] == "ok"
+
+
+def test_file_adds_the_check_of_its_pools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    asked: list[tuple[Wishes, list[str]]] = []
+
+    async def answer(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
+        asked.append((wishes, wanted))
+        return [Verdict(check=POOLS, result="ok", message="Told.")]
+
+    monkeypatch.setattr(cli, "_preflight", answer)
+    assert run("--file", "examples/logcluster-pools.yaml").exit_code == 0
+    ((wishes, wanted),) = asked
+    assert wishes.cluster is not None
+    assert [pool.name for pool in wishes.cluster.spec.pools or ()] == ["old", "fast"]
+    assert wanted == [*BEFORE, POOLS]
+    other = tmp_path / "topic.yaml"
+    other.write_text("kind: ConfigMap")
+    assert run("--file", str(other)).exit_code == 2

@@ -145,7 +145,7 @@ def _say_unread(term: Term, result: PassResult) -> None:
 def _check_configs(term: Term, result: PassResult, cluster: LogCluster) -> bool:
     """Return True if brokers can run with the spec's configs, pools and pod templates. Otherwise
     set a stall cause and return False; the caller then changes nothing."""
-    found = spec_refusal(cluster)
+    found = spec_refusal(cluster, term.image.metadata_version)
     if found is not None:
         why = Cause(reason=found.reason.name, message=found.message, serves=False)
         result.stall(StallSource.CONFIG, why)

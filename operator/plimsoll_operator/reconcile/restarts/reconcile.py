@@ -74,7 +74,7 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     cluster, context = term.cluster, manifest_context(term)
     if cluster is None or context is None:
         return
-    if spec_refusal(cluster) is not None:
+    if spec_refusal(cluster, term.image.metadata_version) is not None:
         return
     try:
         pass_ = RestartReconciler(term, result, context)
