@@ -87,6 +87,7 @@ USING = e2e(
     "dead_replica",
     "executors",
     "pools",
+    "hibernation",
 )
 # Tests that kill or restart operators in turn, and tolerate it when another test does.
 KILLING = e2e("operations", "inside", "listeners", "drills")
