@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
 from plimsoll_core.cluster.model import DismissedCopy
+from plimsoll_core.cluster.record_versions import RESTORES_SINCE
+from plimsoll_core.cluster.records import BrokerUnfenced, MetadataVersionFinalized
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
@@ -178,9 +180,13 @@ def given_up(offset: int = 900, nonce: str = "x") -> DismissedCopy:
     )
 
 
-def let_be_given_up(controller: Controller, copy: DismissedCopy) -> None:
+async def let_be_given_up(controller: Controller, copy: DismissedCopy) -> None:
+    """As if this term had begun with a restore."""
+    version = MetadataVersionFinalized(cause="test", metadata_version=RESTORES_SINCE)
+    await controller.commit_own((version,))
     queue = controller._committer.queue
-    queue.committed = replace(queue.committed, dismissed=(copy,))
+    assert queue.speculative is queue.committed
+    queue.committed = queue.speculative = replace(queue.committed, dismissed=(copy,))
 
 
 async def test_dismissed_copy_ends_no_term() -> None:
@@ -189,7 +195,7 @@ async def test_dismissed_copy_ends_no_term() -> None:
     task = asyncio.create_task(controller.run())
     async with asyncio.timeout(WAIT_S):
         await controller.wait_active()
-        let_be_given_up(controller, given_up())
+        await let_be_given_up(controller, given_up())
         controller.confirm()
         answer = await controller.request(a_claim())
         assert isinstance(answer, Refused)
@@ -199,13 +205,36 @@ async def test_dismissed_copy_ends_no_term() -> None:
         assert await task in (Outcome.STALLED, Outcome.DEPOSED), "another copy of it is a claim"
 
 
+async def test_dismissed_broker_is_fenced_before_the_answer() -> None:
+    """It sets aside logs then, and must not be elected by its old registration."""
+    controller = a_controller(MemoryLog(), listen_ms=0)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        registration = a_registration(int(a_claim().broker_id))
+        answer = await controller.request(registration)
+        assert isinstance(answer, Registered)
+        active = BrokerUnfenced(
+            cause="test", broker_id=registration.broker_id, broker_epoch=answer.broker_epoch
+        )
+        await controller.commit_own((active,))
+        await let_be_given_up(controller, given_up())
+        controller.confirm()
+        answer = await controller.request(a_claim())
+        assert isinstance(answer, Refused)
+        assert answer.reason == "MetadataDismissed"
+        assert controller.image.brokers[registration.broker_id].fenced
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+
+
 async def test_unconfirmed_controller_dismisses_no_copy(clock: Callable[[int], None]) -> None:
     """Another may have restored the history of the copy since."""
     controller = a_controller(MemoryLog(), listen_ms=0)
     task = asyncio.create_task(controller.run())
     async with asyncio.timeout(WAIT_S):
         await controller.wait_active()
-        let_be_given_up(controller, given_up())
+        await let_be_given_up(controller, given_up())
         clock(ControllerOptions().confirmed_ms + 1)
         answer = await controller.request(a_claim())
         assert isinstance(answer, Refused)
@@ -221,7 +250,7 @@ async def test_copy_within_the_log_is_not_dismissed() -> None:
     async with asyncio.timeout(WAIT_S):
         await controller.wait_active()
         tail = controller.tail
-        let_be_given_up(controller, given_up(tail.end, tail.end_nonce or ""))
+        await let_be_given_up(controller, given_up(tail.end, tail.end_nonce or ""))
         controller.confirm()
         claim = a_claim(offset=tail.end)
         claim = replace(claim, position=replace(claim.position, nonce=tail.end_nonce))

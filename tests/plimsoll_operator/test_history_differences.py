@@ -6,8 +6,8 @@ import msgspec
 from tests.plimsoll_operator.test_restore_decision import BROKERS, NEW, a_topic, brokers, shrunk
 
 from plimsoll_core.cluster.model import ClusterImage, DismissedCopy
+from plimsoll_core.controller.brokers.dismissed_copies import logs_to_keep
 from plimsoll_core.ids import BrokerId, MetadataOffset
-from plimsoll_operator.controller.history_differences import logs_to_keep
 
 
 def an_image(isr: tuple[int, ...], dismissed: tuple[int, ...]) -> ClusterImage:

@@ -104,6 +104,12 @@ class VolumeGone(Message, frozen=True, kw_only=True):
     pvc_uid: str
 
 
+class DismissCopy(Message, frozen=True, kw_only=True):
+    """Prepare that a broker drops its copy of the metadata, which a person gave up."""
+
+    broker_id: BrokerId
+
+
 MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 

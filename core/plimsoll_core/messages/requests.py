@@ -26,6 +26,7 @@ from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.brokers import (
     BrokerFigures,
     DeclareListeners,
+    DismissCopy,
     InsideRequest,
     MembershipRequest,
     RequestRestart,
@@ -299,6 +300,7 @@ Request = (
     | Activated
     | Tick
     | BrokerProvenDead
+    | DismissCopy
     | RequestRestart
     | WithdrawRestart
 )

@@ -22,6 +22,7 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage, HistoryRestored, Partition
 from plimsoll_core.cluster.record_versions import RESTORES_SINCE, TERMS_SINCE
 from plimsoll_core.cluster.records import RESTORED_CAUSE, ControllerChanged, Record
+from plimsoll_core.controller.brokers.dismissed_copies import logs_to_keep
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
@@ -30,6 +31,7 @@ from plimsoll_core.controller.kernel.voluntary_work import ALWAYS, Hours
 from plimsoll_core.controller.partitions.unclean_recovery import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages.brokers import DismissCopy
 from plimsoll_core.messages.metadata_copy import CopyWanted, OfferMetadataCopy
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -56,7 +58,6 @@ from plimsoll_operator.controller.commit_queue import (
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
-from plimsoll_operator.controller.history_differences import logs_to_keep
 from plimsoll_operator.controller.metadata_regression_claims import (
     Claims,
     is_dismissed,
@@ -376,7 +377,7 @@ class Controller:
                 self._restoration.hear(request, ControllerEpoch(0))
             return answered(self.stalled or not_controller("This is not the active controller."))
         if (dismissal := self._dismissal(request)) is not None:
-            return answered(dismissal)
+            return dismissal
         if not self._consistent(request):
             return answered(
                 not_controller("A broker holds metadata that contradicts this metadata log.")
@@ -435,17 +436,25 @@ class Controller:
     def _never_happened(self, records: tuple[Record, ...]) -> None:
         unsee(self.soft, self.image, records, self._clock.now_ms())
 
-    def _dismissal(self, request: Request) -> Refused | None:
-        """Return the refusal of a broker that reports the end of a copy which a person gave up, or
+    def _dismissal(self, request: Request) -> asyncio.Future[Answer] | None:
+        """Return the answer to a broker that reports the end of a copy which a person gave up, or
         None for any other request. The broker gives up records by it, so only a controller tells it
         that has proven to be the active one, and only if its log lacks that end."""
         known = self.image.dismissed
         if not is_dismissed(known, request) or not is_foreign(self.tail, request):
             return None
         if self.unconfirmed:
-            return not_controller("This controller may have been replaced; retry.")
+            return answered(not_controller("This controller may have been replaced; retry."))
         assert isinstance(request, RegisterBroker | Heartbeat), "it reports a position"
-        return dismissed(logs_to_keep(self.image, request.broker_id))
+        return asyncio.ensure_future(self._dismissed(request.broker_id))
+
+    async def _dismissed(self, broker_id: BrokerId) -> Answer:
+        """Commit that the logs which the broker is to set aside do not count as complete, then
+        return the refusal that tells it so. Return another refusal if that cannot be committed."""
+        prepared = await self._decide(DismissCopy(broker_id=broker_id))
+        if isinstance(prepared, Refused):
+            return prepared
+        return dismissed(logs_to_keep(self.image, broker_id))
 
     def _consistent(self, request: Request) -> bool:
         """Return True if the request reports no metadata position of a broker, or one that can come

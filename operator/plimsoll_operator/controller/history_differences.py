@@ -1,8 +1,8 @@
 """Says what a person gives up with a history of the metadata: what its end holds and the history
 that is kept does not, and which logs the brokers set aside. Pure.
 
-Called by `restore_decision` for each history that a person may give up, and by `controller_term`
-for each broker with a copy that was given up. Source: docs/protocol.md 3.16.
+Called by `restore_decision` for each history that a person may give up. Source: docs/protocol.md
+3.16.
 """
 
 from __future__ import annotations
@@ -50,22 +50,6 @@ def parted_records(
         and not _log_stays(in_sync, now, dismissed)
     }
     return tuple(_named("records acknowledged since the histories parted, of partitions", found))
-
-
-def logs_to_keep(
-    image: ClusterImage, broker_id: BrokerId
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return names of topics, each with the indexes of partitions with logs that this broker must
-    not set aside although its copy of the metadata was given up: its replica is the only one in ISR
-    and ELR, or the first of those that all belong to such brokers."""
-    dismissed = {one.broker_id for one in image.dismissed}
-    found: dict[str, list[int]] = {}
-    for key in image.hosted.get(broker_id, ()):
-        partition = image.partitions[key]
-        in_sync = {*partition.isr, *partition.elr}
-        if in_sync <= {broker_id, *dismissed} and min(in_sync, default=None) == broker_id:
-            found.setdefault(image.topics[key.topic_id].name, []).append(key.index)
-    return tuple((topic, tuple(sorted(indexes))) for topic, indexes in sorted(found.items()))
 
 
 def _log_stays(in_sync: set[BrokerId], kept: Partition, dismissed: Collection[BrokerId]) -> bool:

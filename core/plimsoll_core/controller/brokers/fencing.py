@@ -9,7 +9,9 @@ and its successor fences. Source: the protocol's rules for fencing and unfencing
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import Broker
+from collections.abc import Set as AbstractSet
+
+from plimsoll_core.cluster.model import Broker, PartitionKey
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.decision import DecisionContext, note_flap
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
@@ -19,13 +21,22 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
 
 
-def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
+def leave(
+    turn: DecisionContext,
+    broker_id: BrokerId,
+    cause: str,
+    *,
+    lost: bool = False,
+    but: AbstractSet[PartitionKey] = frozenset(),
+) -> bool:
     """Remove a broker from the ISRs, and if `lost` also from the ELRs, of at most one slice of
-    partitions, and elect other leaders there. Return True if no such partition is left. Otherwise
-    add the broker to `soft.leaving`, so that it is not elected, and return False: the caller has to
-    call again."""
+    partitions (not of those in `but`), and elect other leaders there. Return True if no such
+    partition is left. Otherwise add the broker to `soft.leaving`, so that it is not elected, and
+    return False: the caller has to call again."""
     affected = [
-        p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
+        p
+        for p in turn.hosted(broker_id)
+        if broker_id in (*p.isr, *(p.elr if lost else ())) and p.key not in but
     ]
     without = frozenset({broker_id})
     wishes = [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from plimsoll_core.controller.brokers.broker_removal import set_leaving, unregister, volume_gone
 from plimsoll_core.controller.brokers.declared_listeners import declare_listeners
+from plimsoll_core.controller.brokers.dismissed_copies import dismiss_copy
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
 from plimsoll_core.controller.brokers.hibernation import set_hibernation
@@ -27,6 +28,7 @@ RULES: Mapping[type, Rule] = {
     b.SetLeaving: set_leaving,
     b.UnregisterBroker: unregister,
     b.VolumeGone: volume_gone,
+    b.DismissCopy: dismiss_copy,
     b.RequestRestart: request_restart,
     b.WithdrawRestart: withdraw_restart,
     b.DeclareListeners: declare_listeners,
