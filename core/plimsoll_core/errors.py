@@ -158,6 +158,7 @@ class Reason(Enum):
     UserNameTaken = (Code.INVALID_REQUEST, "user-name-taken")
     TopicNameTaken = (Code.TOPIC_ALREADY_EXISTS, "topic-name-taken")
     DiskFull = (Code.INVALID_REPLICA_ASSIGNMENT, "disk-full")
+    TrafficCapacity = (Code.INVALID_REPLICA_ASSIGNMENT, "traffic-capacity")
     NotEnoughBrokers = (Code.INVALID_REPLICATION_FACTOR, "not-enough-brokers")
     PlacementInvalid = (Code.INVALID_REPLICA_ASSIGNMENT, "placement-invalid")
     MassDeletion = (Code.INVALID_REQUEST, "mass-deletion")

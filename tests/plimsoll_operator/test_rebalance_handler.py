@@ -7,6 +7,7 @@ from tests.plimsoll_operator.rebalancing import KEY, LOOK, Rebalancings, an_obje
 from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.controller.kernel.volatile_state import PartitionTraffic
 from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
@@ -68,6 +69,23 @@ async def test_load_plan_says_why_and_balances_bytes():
         " the mean; afterwards 20 %. The disk usage of broker 1 is unknown, so disks count as"
         " equal."
     )
+
+
+async def test_plan_above_declared_traffic_is_refused():
+    scene = Rebalancings()
+    for p in scene.partitions():
+        busy = PartitionTraffic(0, (p.leader, 0), 0, 0, rates=(10.0 * MIB, 0.0))
+        scene.deciding.soft.traffic[p.key] = busy
+    pool = {"name": "all", "firstId": 0, "brokers": 5}
+    scene.declare(pools=[{**pool, "capacity": {"bytesInPerSecond": "20Mi"}}])
+    with pytest.raises(Retry, match="Broker 3 would write 30 MiB a second, and its pool's"):
+        await scene.look()
+    assert conditions(scene.status)["Planned"] == ("False", "TrafficCapacity")
+    scene.declare(pools=[{**pool, "capacity": {"bytesInPerSecond": "30Mi"}}])
+    assert (await scene.look()).phase == "AwaitingApproval"
+    scene.declare(pools=[{**pool, "capacity": {"bytesInPerSecond": "20Mi"}}])
+    with pytest.raises(Retry, match="capacity is 20 MiB a second"):
+        await scene.look()
 
 
 async def test_load_plan_waits_for_newer_metadata_version():

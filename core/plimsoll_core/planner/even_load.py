@@ -3,7 +3,8 @@
 The loads are bytes on disk, bytes in and bytes out.
 
 Called by the planner. The load of a broker is stated as a share of its capacity: of its disk, where
-all brokers have reported one, and of an equal share of the traffic. A broker is overloaded if its
+all brokers have reported one, and of the traffic that its pool declares, or else an equal share. No
+step brings a broker above its declared traffic. A broker is overloaded if its
 share exceeds the mean share by more than the goal's percentage. Each step takes the most overloaded
 broker and makes the change that brings brokers closest together for each byte copied: another
 preferred leader for a partition, which copies nothing, or one replica on a less loaded broker. The
@@ -17,7 +18,7 @@ distribution) as one sum of squares; docs/protocol.md §2.8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import nsmallest
@@ -30,8 +31,9 @@ from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.outcome import Relaxation
 from plimsoll_core.planner.placement import racks_of
-from plimsoll_core.planner.request import EvenLoad
+from plimsoll_core.planner.request import EvenLoad, Request
 from plimsoll_core.planner.survey import Survey, shares
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 
 STEPS_MAX = 2_000
 """The most changes of one plan. A later Rebalance continues."""
@@ -61,6 +63,7 @@ class LoadKind(IntEnum):
 Amounts = tuple[float, float, float]
 """One number for each LoadKind."""
 NOTHING: Amounts = (0.0, 0.0, 0.0)
+UNBOUNDED = TrafficCapacity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,9 @@ class LoadModel:
     broker.
     """
 
-    def __init__(self, survey: Survey, disks: Mapping[BrokerId, DiskRoom]) -> None:
+    def __init__(self, survey: Survey, request: Request) -> None:
         self.survey = survey
+        disks, self.traffic = request.rooms, request.capacities
         self.rows = survey.rows()
         self.room = {broker: disk.room_bytes for broker, disk in disks.items()}
         self.loads = {broker: list(NOTHING) for broker in survey.known}
@@ -104,13 +108,34 @@ class LoadModel:
         usable = self.survey.usable
         sized = all(broker in disks for broker in usable)
         sizes = {broker: float(disks[broker].all_bytes) if sized else 1.0 for broker in usable}
-        capacity = {broker: (sizes[broker], 1.0, 1.0) for broker in usable}
+        came = self._declared(lambda one: one.bytes_in)
+        went = self._declared(lambda one: one.bytes_out)
+        capacity = {broker: (sizes[broker], came[broker], went[broker]) for broker in usable}
         means = [
             sum(self.loads[broker][kind] for broker in usable)
             / sum(capacity[broker][kind] for broker in usable)
             for kind in LoadKind
         ]
         return {broker: list(map(mul, capacity[broker], means)) for broker in usable}
+
+    def _declared(self, part: Callable[[TrafficCapacity], int | None]) -> dict[BrokerId, float]:
+        """Return the declared capacity of each usable broker, or the same for all unless all have
+        one."""
+        usable = self.survey.usable
+        stated = {b: part(self.traffic[b]) for b in usable if b in self.traffic}
+        known = {broker: float(most) for broker, most in stated.items() if most is not None}
+        return known if len(known) == len(usable) else dict.fromkeys(usable, 1.0)
+
+    def bears(self, broker: BrokerId, amounts: Amounts) -> bool:
+        """Return True if the broker stays within its declared capacity with these loads more."""
+        most = self.traffic.get(broker, UNBOUNDED)
+        return all(
+            limit is None or not amounts[kind] or self.loads[broker][kind] + amounts[kind] <= limit
+            for kind, limit in (
+                (LoadKind.BYTES_IN, most.bytes_in),
+                (LoadKind.BYTES_OUT, most.bytes_out),
+            )
+        )
 
     def level(self, broker: BrokerId, kind: LoadKind) -> float:
         """Return the broker's load in relation to the mean: 1.0 is even."""
@@ -144,9 +169,7 @@ class LoadModel:
         self.held[target][step.p] = None
 
 
-def even_load(
-    survey: Survey, goal: EvenLoad, disks: Mapping[BrokerId, DiskRoom]
-) -> PlanDraft | Refusal:
+def even_load(survey: Survey, request: Request, goal: EvenLoad) -> PlanDraft | Refusal:
     """Return the draft that balances measured load. It moves nothing if no broker is overloaded.
     Refuse if no broker is usable."""
     if not survey.usable:
@@ -157,7 +180,7 @@ def even_load(
                 " the brokers first."
             ),
         )
-    model = LoadModel(survey, disks)
+    model = LoadModel(survey, request)
     left = goal.max_bytes
     before = [
         (broker, kind, model.level(broker, kind))
@@ -181,11 +204,11 @@ def even_load(
     )
 
 
-def has_step(survey: Survey, goal: EvenLoad, disks: Mapping[BrokerId, DiskRoom]) -> bool:
+def has_step(survey: Survey, request: Request, goal: EvenLoad) -> bool:
     """Return True if `even_load` would move something."""
     if not survey.usable:
         return False
-    return _next_step(LoadModel(survey, disks), goal, goal.max_bytes) is not None
+    return _next_step(LoadModel(survey, request), goal, goal.max_bytes) is not None
 
 
 def _excess(level: float) -> str:
@@ -213,7 +236,7 @@ def _next_step(model: LoadModel, goal: EvenLoad, left: int | None) -> LoadShift 
         chosen = None
         for step in _steps(model, broker, kind, left):
             gain = model.gain(step.source, step.target, step.amounts)
-            if gain <= GAIN_MIN:
+            if gain <= GAIN_MIN or not model.bears(step.target, step.amounts):
                 continue
             key = (-gain / (SMALL_BYTES + step.copied), step.p, step.row)
             if best is None or key < best:
@@ -277,7 +300,8 @@ def _unmet(model: LoadModel, goal: EvenLoad, *, is_cut: bool) -> tuple[Relaxatio
     advice = (
         f"The plan ends after {STEPS_MAX} changes: create another Rebalance when it is done."
         if is_cut
-        else "No further move helps that keeps racks, disk reserves and the plan's limit of bytes."
+        else "No further move helps that keeps racks, disk reserves, capacities and the plan's"
+        " limit of bytes."
         " Spread the largest topics over more partitions, or add brokers."
     )
     remaining = ", ".join(worst[kind] for kind in LoadKind if kind in worst)

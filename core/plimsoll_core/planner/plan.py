@@ -29,6 +29,7 @@ from plimsoll_core.planner.request import (
     Request,
 )
 from plimsoll_core.planner.survey import Survey, survey
+from plimsoll_core.planner.traffic_capacity import too_much_traffic
 
 
 def plan(request: Request) -> Plan | Refusal:
@@ -37,7 +38,8 @@ def plan(request: Request) -> Plan | Refusal:
 
     A broker with a full disk gets no replica if the goal can do without it. With the goals
     AddBrokers, FullRebalance and EvenLoad the plan leaves out the moves that do not fit; with
-    another goal it is refused.
+    another goal it is refused. A plan that brings a broker above its declared traffic is refused,
+    except that the goal EvenLoad makes no such step.
     """
     rooms = request.rooms
     found = by_counts(request)
@@ -54,6 +56,8 @@ def plan(request: Request) -> Plan | Refusal:
         return found
     if over := overfilled(found, rooms):
         return no_room(over, rooms)
+    if refusal := too_much_traffic(found, request.capacities):
+        return refusal
     return replace(found, unknown_disks=without_figures(found, rooms))
 
 
@@ -79,7 +83,7 @@ def load_is_uneven(request: Request) -> bool:
     goal = request.goal
     assert isinstance(goal, EvenLoad), goal
     surveyed = survey(request)
-    return not isinstance(surveyed, Refusal) and has_step(surveyed, goal, request.rooms)
+    return not isinstance(surveyed, Refusal) and has_step(surveyed, request, goal)
 
 
 def _draft(surveyed: Survey, request: Request) -> PlanDraft | Refusal:
@@ -94,7 +98,7 @@ def _draft(surveyed: Survey, request: Request) -> PlanDraft | Refusal:
         case PreferredLeaders():
             return add_remove_brokers.prefer(surveyed)
         case EvenLoad():
-            return even_load(surveyed, goal, request.rooms)
+            return even_load(surveyed, request, goal)
         case ChangeTopics():
             return topic_changes.change(surveyed, goal)
         case _:

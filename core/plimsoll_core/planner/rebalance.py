@@ -34,6 +34,7 @@ from plimsoll_core.planner.request import (
     RemoveBrokers,
     Request,
 )
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 from plimsoll_core.planner.waves import Limits, waves
 
 
@@ -44,7 +45,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     inactive for so long that they get no replicas. `sizes`: the size of one replica in bytes, as
     far as leaders have reported it. `rates`: bytes in and bytes out per second of each partition,
     as far as they were measured. `even_load`: the goal of the mode Load. `disks`: the room
-    on brokers' disks, as far as they have reported it.
+    on brokers' disks, as far as they have reported it. `traffic`: the capacity of brokers, as far
+    as their pools declare it.
     """
 
     mode: RebalanceMode
@@ -56,6 +58,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     rates: Mapping[PartitionKey, tuple[float, float]] = {}
     even_load: EvenLoad = EvenLoad()
     disks: Mapping[BrokerId, DiskRoom] = {}
+    traffic: Mapping[BrokerId, TrafficCapacity] = {}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +135,7 @@ def question(image: ClusterImage, wish: PlanRequest) -> Request:
                 rack=broker.rack,
                 usable=image.takes_replicas(n) and n not in wish.away,
                 disk=wish.disks.get(n),
+                traffic=wish.traffic.get(n),
             )
             for n, broker in brokers
         ),

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import ROUND_ROBIN, RackPolicy, Row
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 
 
 class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,13 +20,15 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
     being drained.
 
     The replicas and preferred leaderships of an unusable broker stay there, unless the goal is to
-    take its replicas away. `disk` is None if no figures are known.
+    take its replicas away. `disk` is None if no figures are known, `traffic` if no capacity is
+    declared.
     """
 
     id: BrokerId
     rack: str | None = None
     usable: bool = True
     disk: DiskRoom | None = None
+    traffic: TrafficCapacity | None = None
 
 
 class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,3 +155,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def rooms(self) -> dict[BrokerId, DiskRoom]:
         """Return the room on the disk of each broker with figures."""
         return {broker.id: broker.disk for broker in self.brokers if broker.disk is not None}
+
+    @property
+    def capacities(self) -> dict[BrokerId, TrafficCapacity]:
+        """Return the declared capacity of each broker that has one."""
+        return {broker.id: broker.traffic for broker in self.brokers if broker.traffic is not None}

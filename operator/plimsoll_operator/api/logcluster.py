@@ -4,6 +4,7 @@ and users.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +12,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from plimsoll_core.controller.brokers.membership import IdRange
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.request import EvenLoad
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
@@ -327,6 +330,15 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     def is_without_pool(self, broker_id: int) -> bool:
         """Return True if the cluster has pools and the broker is in none of them."""
         return bool(self.spec.pools) and self.pool_of(broker_id) is None
+
+    def traffic_capacities(self, broker_ids: Iterable[BrokerId]) -> dict[BrokerId, TrafficCapacity]:
+        """Return the declared capacity of those brokers that have one."""
+        pools = {broker_id: self.pool_of(broker_id) for broker_id in broker_ids}
+        return {
+            broker_id: pool.capacity.traffic
+            for broker_id, pool in pools.items()
+            if pool is not None and pool.capacity is not None
+        }
 
     def as_pool(self, pool: Pool) -> LogCluster:
         """Return the LogCluster as it would be if all its brokers were like those of the pool."""

@@ -12,7 +12,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 from plimsoll_operator.api.meta import (
+    Amount,
     Api,
     Config,
     Name,
@@ -22,6 +24,7 @@ from plimsoll_operator.api.meta import (
     described,
 )
 from plimsoll_operator.api.pod_template import PodTemplate
+from plimsoll_operator.api.quantities import bytes_per_second
 
 IDS_OF_A_POOL = 100
 BROKERS_MAX = 100
@@ -40,6 +43,30 @@ class PoolStorage(Api, frozen=True, kw_only=True):
     storage_class_name: Annotated[
         Short | None, described("Immutable; unset: spec.storage.storageClassName.")
     ] = None
+
+
+class PoolCapacity(Api, frozen=True, kw_only=True):
+    """The traffic that each broker of the pool can carry. A Rebalance weighs traffic by it if all
+    brokers declare theirs, and its plan brings no broker above it."""
+
+    bytes_in_per_second: Annotated[
+        Amount | None,
+        described("The most bytes that its replicas may write in a second, such as 100Mi."),
+    ] = None
+    bytes_out_per_second: Annotated[
+        Amount | None,
+        described(
+            "The most bytes that the broker may send to consumers and followers in a second."
+        ),
+    ] = None
+
+    @property
+    def traffic(self) -> TrafficCapacity:
+        came, went = self.bytes_in_per_second, self.bytes_out_per_second
+        return TrafficCapacity(
+            bytes_in=None if came is None else bytes_per_second(came),
+            bytes_out=None if went is None else bytes_per_second(went),
+        )
 
 
 class Pool(Api, frozen=True, kw_only=True):
@@ -73,6 +100,7 @@ class Pool(Api, frozen=True, kw_only=True):
     ]
     storage: PoolStorage | None = None
     resources: ResourceRequirements | None = None
+    capacity: PoolCapacity | None = None
     config: Annotated[
         Config | None,
         described(

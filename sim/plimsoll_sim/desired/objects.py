@@ -20,7 +20,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec
-from plimsoll_operator.api.pools import IDS_OF_A_POOL, Pool, PoolStorage
+from plimsoll_operator.api.pools import IDS_OF_A_POOL, Pool, PoolCapacity, PoolStorage
 from plimsoll_operator.api.reassignment import Reassignment, ReassignmentSpec
 from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
 from plimsoll_operator.api.rollout import Rollout
@@ -268,12 +268,18 @@ def _plain(spec: Spec) -> Object:
 
 
 POOLS = (
-    Pool(name="old", first_id=0, brokers=0),
+    Pool(
+        name="old",
+        first_id=0,
+        brokers=0,
+        capacity=PoolCapacity(bytes_in_per_second="1Gi", bytes_out_per_second="1Gi"),
+    ),
     Pool(
         name="new",
         first_id=IDS_OF_A_POOL,
         brokers=0,
         storage=PoolStorage(size="2Gi"),
+        capacity=PoolCapacity(bytes_in_per_second="2Gi", bytes_out_per_second="2Gi"),
         config={"num.replica.fetchers": 2},
     ),
 )

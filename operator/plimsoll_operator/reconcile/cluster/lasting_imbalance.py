@@ -79,5 +79,6 @@ async def _is_uneven(term: Term, goal: EvenLoad) -> bool:
         rates=reported.rates,
         even_load=goal,
         disks=reported.disks,
+        traffic={} if term.cluster is None else term.cluster.traffic_capacities(image.brokers),
     )
     return await asyncio.to_thread(lambda: load_is_uneven(question(image, wish)))

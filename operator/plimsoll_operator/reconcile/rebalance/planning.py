@@ -10,7 +10,7 @@ operator. No plan begins without approval: the spec's `approval: Automatic`, or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
@@ -32,6 +32,7 @@ from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
 from plimsoll_core.planner.request import EvenLoad
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 from plimsoll_operator.api.labels import PURPOSE
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 from plimsoll_operator.api.rebalance import Goals, Rebalance
@@ -56,6 +57,7 @@ class Sketch:
     away: frozenset[BrokerId]
     made_ms: int
     generation: int
+    traffic: Mapping[BrokerId, TrafficCapacity]
 
     def holds(self, image: ClusterImage, away: frozenset[BrokerId], found: Rebalance) -> bool:
         """Return True if planning again, from `image`, would give the same plan. Members, racks,
@@ -92,7 +94,7 @@ def _strategies(image: ClusterImage) -> dict[UUID, str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
     """The parts of a controller that planning uses. `now_ms` is the controller's clock of
-    decisions, `wall_ms` the host's wall clock."""
+    decisions, `wall_ms` the host's wall clock. `traffic`: the capacity that pools declare."""
 
     image: Callable[[], ClusterImage]
     soft: Callable[[], VolatileState]
@@ -100,6 +102,7 @@ class Deciding:
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
     ask: Callable[[Request], Awaitable[Answer]]
+    traffic: Callable[[], Mapping[BrokerId, TrafficCapacity]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,8 @@ class RebalancePlanning:
             return known
         soft, settings = controller.soft(), controller.settings()
         reported = measured(image, soft, controller.now_ms())
-        wish = wish_of(found, settings.rack_policy, away, reported)
+        traffic = controller.traffic()
+        wish = wish_of(found, settings.rack_policy, away, reported, traffic)
         planned = await asyncio.to_thread(make, image, wish)
         sketch = Sketch(
             planned=planned,
@@ -170,6 +174,7 @@ class RebalancePlanning:
             away=away,
             made_ms=controller.wall_ms(),
             generation=found.metadata.generation,
+            traffic=traffic,
         )
         self.sketches[uid] = sketch
         return sketch
@@ -180,6 +185,8 @@ class RebalancePlanning:
         """Return True if the plan made before is still usable: it is approved, or made recently, or
         a new plan would be the same."""
         if not isinstance(known.planned, Planned):
+            return False
+        if known.traffic != self._controller.traffic():
             return False
         if is_approved(found, known.planned):
             return True  # its rows are compared when it begins
@@ -244,6 +251,7 @@ def wish_of(
     rack_policy: RackPolicy,
     away: AbstractSet[BrokerId],
     reported: Measured,
+    traffic: Mapping[BrokerId, TrafficCapacity],
 ) -> PlanRequest:
     """Return the planner's input for this Rebalance."""
     return PlanRequest(
@@ -256,6 +264,7 @@ def wish_of(
         rates=reported.rates,
         even_load=_goals(found),
         disks=reported.disks,
+        traffic=traffic,
     )
 
 

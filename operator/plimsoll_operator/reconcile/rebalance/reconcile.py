@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from plimsoll_core.cluster.model import Rebalance as Row
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.moves import RebalanceObjectGone, RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.rebalance import Planned
+from plimsoll_core.planner.traffic_capacity import TrafficCapacity
 from plimsoll_operator.api.conditions import has_ended, timestamp
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
@@ -85,8 +87,15 @@ def _rebalancing(term: Term) -> RebalancePlanning:
             now_ms=lambda: controller.now_ms,
             wall_ms=term.now_ms,
             ask=term.ask,
+            traffic=lambda: traffic_of(term),
         )
     )
+
+
+def traffic_of(term: Term) -> dict[BrokerId, TrafficCapacity]:
+    """Return the traffic that brokers can carry, as far as their pools declare it."""
+    cluster = term.cluster
+    return {} if cluster is None else cluster.traffic_capacities(term.image.brokers)
 
 
 async def reconcile(term: Term, key: Key) -> PassResult:
