@@ -362,7 +362,9 @@ def confining(*settings: str) -> dict[str, dict[str, Any]]:
     about all kinds by `objects` and `namespaces`."""
     found = of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false", *settings)
     return {
-        one["metadata"]["name"].removeprefix("plimsoll-operator-"): one["spec"] for one in found
+        name.removeprefix("plimsoll-operator-"): one["spec"]
+        for one in found
+        if (name := one["metadata"]["name"]).startswith("plimsoll-operator-")
     }
 
 
@@ -424,6 +426,25 @@ def test_admission_policy_binds_operators_account_only() -> None:
     assert {"jobs", "verifications"} <= set(found)
     assert not {"jobs", "verifications"} & set(confining())
     assert confining("admission.enabled=false") == {}
+
+
+def test_author_must_be_able_to_read_mirrors_secret() -> None:
+    """For schedules, too; the operator makes their Verifications."""
+
+    def policies(*settings: str) -> list[Any]:
+        found = of_kind("ValidatingAdmissionPolicy", *settings)
+        return [one["spec"] for one in found if "author" in one["metadata"]["name"]]
+
+    assert policies() == policies("verification.enabled=true", "admission.enabled=false") == []
+    (policy,) = policies("verification.enabled=true")
+    assert about(policy) == {"verifications", "verificationschedules"}
+    assert policy["failurePolicy"] == "Fail"
+    (rule,) = policy["validations"]
+    asked = "authorizer.group('').resource('secrets').namespace(request.namespace)"
+    assert asked in rule["expression"]
+    assert "check('get').allowed()" in rule["expression"]
+    (operator, _) = policy["matchConditions"]
+    assert operator["expression"].startswith("request.userInfo.username != 'system:serviceaccount:")
 
 
 def test_allowed_images_can_be_named() -> None:
