@@ -19,7 +19,7 @@ import msgspec
 
 from plimsoll_spark.batches import is_control, record_counts
 from plimsoll_spark.broker_connection import Standing
-from plimsoll_spark.checks import ProgressFile, put_whole
+from plimsoll_spark.checks import ProgressFile
 from plimsoll_spark.compacted_compare import (
     KEYED_AT_ONCE,
     CompactedColumns,
@@ -40,6 +40,7 @@ from plimsoll_spark.replica_reader import (
     Take,
     Why,
 )
+from plimsoll_spark.whole_files import put_whole
 
 FINDINGS_MAX = 100
 """The most findings of a range that are kept; all are counted."""

@@ -30,6 +30,7 @@ from plimsoll_spark.range_check import Earlier, LogRows, RangeFindings, Span
 from plimsoll_spark.timeline import Clock, Timeline
 from plimsoll_spark.topics import OffsetRange, Ranges, TopicClient
 from plimsoll_spark.values import Counts, Findings
+from plimsoll_spark.whole_files import put_whole
 
 RANGE_RECORDS = 500_000
 """Number of offsets in the largest range. A check holds one range in memory: some 60 MB."""
@@ -200,13 +201,6 @@ def records_so_far(results: Path) -> int:
     """Return how many records all tasks have read until now, by their progress files. Records of
     other writers are included."""
     return sum(int(path.read_text()) for path in results.glob("read-*.count"))
-
-
-def put_whole(path: Path, content: bytes) -> None:
-    """Write a file that a reader sees whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def work_items(

@@ -70,6 +70,7 @@ from plimsoll_spark.values import (
     Timing,
     Window,
 )
+from plimsoll_spark.whole_files import put_whole
 
 STEPS_A_WINDOW = 6
 STEP_MIN_S, STEP_MAX_S = 2, 10
@@ -470,13 +471,8 @@ class ContinuousRun:
         state = self._now
         state.judge = self._judge.packed()
         state.rolling = msgspec.structs.replace(state.rolling, waiting=self._judge.waiting)
-        path = self._evidence.directory / STATE
-        partial = path.with_name(f"_{STATE}")
-        with partial.open("wb") as file:
-            file.write(msgspec.msgpack.encode(state))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        content = msgspec.msgpack.encode(state)
+        put_whole(self._evidence.directory / STATE, content, durable=True)
 
     def _publish(self) -> None:
         publish_progress(self._publisher, self._progress("Running"))

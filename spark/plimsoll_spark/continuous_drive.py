@@ -31,6 +31,7 @@ from plimsoll_spark.pacing import Pace
 from plimsoll_spark.producer import HELD_MAX, Plan, Sender
 from plimsoll_spark.records import PRODUCER_BYTES
 from plimsoll_spark.settings import Settings
+from plimsoll_spark.whole_files import put_whole
 
 CHUNK_S = 2.0
 BURST_S = 0.02
@@ -170,7 +171,7 @@ class Driving:
             due_s += records / rate
             for _, content in sent.chunks:
                 name = chunk_name(number + sent.attempt, chunk)
-                ledger.put_chunk(plan.ledger / name, content)
+                put_whole(plan.ledger / name, content)
                 chunk += 1
             first += records
             if sent.attempt or sent.stopped or sent.counts["unknown"]:

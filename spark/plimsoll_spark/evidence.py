@@ -23,6 +23,7 @@ from plimsoll_spark.settings import Evidence as Requested
 from plimsoll_spark.settings import Produce, Refusal, Refused, Settings
 from plimsoll_spark.topics import OffsetRange, Ranges
 from plimsoll_spark.uploads import Uploads
+from plimsoll_spark.whole_files import put_whole
 
 RUN_FILE = "run.json"
 RESULTS = "results"
@@ -201,10 +202,7 @@ class Evidence:
         return True
 
     def _write(self, name: str, content: bytes) -> None:
-        path = self.directory / name
-        partial = path.with_name(f"_{path.name}")
-        partial.write_bytes(content)
-        partial.replace(path)
+        put_whole(self.directory / name, content)
 
     def _unusable(self, error: Exception) -> Refusal:
         return Refusal(

@@ -21,12 +21,12 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from plimsoll_spark import ledger
 from plimsoll_spark.budget import Interval
 from plimsoll_spark.drive import Drive, plan, write_ledger
 from plimsoll_spark.lanes import on_an_executor, run_in_lanes
 from plimsoll_spark.producer import HELD_MAX, Plan
 from plimsoll_spark.records import PRODUCER_BYTES
+from plimsoll_spark.whole_files import put_whole
 
 CAUSE_MAX = 300
 ATTEMPTS = 8
@@ -77,11 +77,8 @@ class _Totals:
             self._write()
 
     def _write(self) -> None:
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(
-            json.dumps({**self._counts, "stopped": self.stopped, "held": self._held})
-        )
-        partial.replace(self._path)
+        state = {**self._counts, "stopped": self.stopped, "held": self._held}
+        put_whole(self._path, json.dumps(state).encode())
 
 
 def run_drive(spark: SparkSession, drive: Drive) -> None:
@@ -106,7 +103,7 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
             )
             return
         for name, content in sent.chunks:
-            ledger.put_chunk(drive.ledger / name, content)
+            put_whole(drive.ledger / name, content)
         totals.add(sent)
 
     run_in_lanes(parts(drive), send, drive.producers)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plimsoll_spark.arrays import Bools, Floats, Ints
+from plimsoll_spark.whole_files import whole_file
 
 ACKED = "acked"
 FAILED = "failed"  # certainly not appended
@@ -125,26 +126,15 @@ class LedgerIndex:
 
 
 def write_chunk(path: Path, rows: pa.RecordBatch) -> None:
-    """Write rows to one Parquet file, sorted by partition and offset. The file gets its name only
-    when it is complete, so a run that dies leaves no partial file of that name."""
-    partial = path.with_name(f"_{path.name}")
+    """Write rows to one whole Parquet file, sorted by partition and offset."""
     table = pa.Table.from_batches([rows])
     placed = pc.is_valid(table["offset"])
     order = [("partition", "ascending"), ("offset", "ascending")]
-    with pq.ParquetWriter(partial, SCHEMA) as writer:
+    with whole_file(path) as partial, pq.ParquetWriter(partial, SCHEMA) as writer:
         for part in (table.filter(placed), table.filter(pc.invert(placed))):
             sorted_part = part.sort_by(order)
             for start, end in _runs(pc.fill_null(sorted_part["partition"], NONE).to_numpy()):
                 writer.write_table(sorted_part.slice(start, end - start), row_group_size=end)
-    partial.replace(path)
-
-
-def put_chunk(path: Path, content: bytes) -> None:
-    """Store a file that `write_chunk` wrote elsewhere. It gets its name only when it is
-    complete."""
-    partial = path.with_name(f"_{path.name}")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def _runs(values: Ints) -> Iterable[tuple[int, int]]:

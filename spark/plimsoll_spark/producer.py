@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from plimsoll_spark.ledger import ACKED, CHUNK_ROWS, FAILED, SCHEMA, UNKNOWN
 from plimsoll_spark.pacing import Pace
 from plimsoll_spark.records import Encoder, key_of, sequence_of
+from plimsoll_spark.whole_files import put_whole
 
 CHUNK_S = 5.0
 TICK_S = 0.005
@@ -240,9 +241,5 @@ class Sender:
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _write_progress(self) -> None:
-        path = self._plan.progress
-        partial = path.with_suffix(".partial")
-        partial.write_text(
-            json.dumps({**self._counts, "stopped": self._stopped, "held": self._held})
-        )
-        partial.replace(path)
+        state = {**self._counts, "stopped": self._stopped, "held": self._held}
+        put_whole(self._plan.progress, json.dumps(state).encode())

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from plimsoll_spark.settings import Report
+from plimsoll_spark.whole_files import put_whole
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ATTEMPT_TIMEOUT_S = 5.0
@@ -58,9 +59,7 @@ class DirectoryPublisher:
         sees no partial file. Raises OSError; `within_s` has no effect."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            partial = self._directory / f".{name}.partial"
-            partial.write_text(text)
-            partial.replace(self._directory / name)
+            put_whole(self._directory / name, text.encode())
 
     def get(self, name: str) -> str | None:
         path = self._directory / name
