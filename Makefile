@@ -31,6 +31,11 @@ test: setup ## Every test that is not long, tier by tier, with a summary
 long: setup ## The tests with the mark `long`: many tries, many minutes (hours in all)
 	@$(PY) -m dev.tiers --long $(TIERS)
 
+VERSION ?=
+.PHONY: pyspark
+pyspark: setup ## The tests of the Spark data sources under the newest tested PySpark (VERSION=4.1.4: under another)
+	@$(PY) -m dev.pyspark $(VERSION)
+
 .PHONY: unit
 unit: setup ## The unit tier only
 	@$(PY) -m dev.tiers unit

@@ -20,11 +20,12 @@ ARCHIVE_TIMEOUT_S = 560
 @pytest.fixture(scope="session")
 def spark_jars() -> Path:
     """The Kafka connector, fetched when this machine has not got it yet; beside it the classes of
-    Spark, since every test of a verification starts a JVM of its own."""
+    Spark, since every test of a verification starts a JVM of its own. `make pyspark` names another
+    folder for them by PLIMSOLL_TEST_JARS."""
     from plimsoll_spark.session import JARS_VARIABLE
 
     fetched = subprocess.run(
-        [ROOT / "spark" / "jars.sh"],
+        [ROOT / "spark" / "jars.sh", *filter(None, [os.environ.get("PLIMSOLL_TEST_JARS")])],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
