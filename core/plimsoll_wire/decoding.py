@@ -80,18 +80,22 @@ def decoder(entity: type) -> Decode:
 
     def read(reader: PrimitiveReader) -> Any:
         values = {name: each(reader) for name, each in plain}
-        for tag, content in reader.tags().items():
-            if tag in tagged:
-                name, each = tagged[tag]
-                values[name] = _whole(each, content)
+        for tag, content in reader.tags(*tagged).items():
+            name, each = tagged[tag]
+            values[name] = _whole(each, content, reader)
         return entity(**values)
 
     return Decode(read, bytes_min)
 
 
-def _whole(read: Callable[[PrimitiveReader], Any], content: memoryview) -> Any:
+def _whole(
+    read: Callable[[PrimitiveReader], Any], content: memoryview, message: PrimitiveReader
+) -> Any:
+    """Decode the content of a tagged field, within the limits of the message around it."""
     reader = PrimitiveReader(content, flexible=True)
+    reader.left, reader.unknown_tags = message.left, message.unknown_tags
     value = read(reader)
+    message.left, message.unknown_tags = reader.left, reader.unknown_tags
     if reader.position != len(content):
         raise MalformedMessage("the message has a tagged field of another length than it states")
     return value

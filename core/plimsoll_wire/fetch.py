@@ -169,7 +169,7 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     forgotten = _forgotten(reader, version)
     if version >= 11:
         reader.string()  # the rack means nothing without reads from followers
-    tags = reader.tags()
+    tags = reader.tags(_REPLICA_STATE_TAG, CONTROLLER_EPOCH_TAG)
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
         replica_id, replica_epoch = PrimitiveReader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)

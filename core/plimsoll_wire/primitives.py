@@ -16,6 +16,8 @@ _I32 = struct.Struct(">i")
 _UVARINT_BYTES_MAX = 5
 
 EMPTY_TAGS = b"\0"
+UNKNOWN_TAGS_MAX = 10_000
+"""The most tagged fields of one message that this release does not know."""
 
 
 class MalformedMessage(Exception):
@@ -26,7 +28,7 @@ class PrimitiveReader:
     """Reads the fields of a message one after another. `flexible`: True if the version has compact
     lengths and tagged fields."""
 
-    __slots__ = ("data", "flexible", "left", "position")
+    __slots__ = ("data", "flexible", "left", "position", "unknown_tags")
 
     def __init__(
         self, data: bytes | bytearray | memoryview, flexible: bool, position: int = 0
@@ -35,6 +37,8 @@ class PrimitiveReader:
         self.position = position
         self.flexible = flexible
         self.left: int | None = None
+        # The number of tagged fields that were skipped.
+        self.unknown_tags = 0
 
     def allow(self, items: int) -> None:
         """Set how many array items may be read from now on, which bounds the time of decoding."""
@@ -149,9 +153,11 @@ class PrimitiveReader:
         raw = bytes(self.view(16))
         return UUID(bytes=raw) if any(raw) else None
 
-    def tags(self) -> dict[int, memoryview]:
-        """Read the tagged fields at the end of a structure, by tag; none in versions that are not
-        flexible."""
+    def tags(self, *known: int) -> dict[int, memoryview]:
+        """Read the tagged fields at the end of a structure, and return those with a tag in `known`;
+        none in versions that are not flexible. Raises MalformedMessage if a known tag is there
+        twice, or if the message has more than `UNKNOWN_TAGS_MAX` others: a newer client adds a few,
+        and each takes time."""
         if not self.flexible:
             return {}
         count = self.uvarint()
@@ -159,10 +165,20 @@ class PrimitiveReader:
             return {}
         if count * 2 > len(self.data) - self.position:
             raise MalformedMessage("the message claims to have more tagged fields than bytes")
-        found = {}
+        found: dict[int, memoryview] = {}
         for _ in range(count):
             tag = self.uvarint()
-            found[tag] = self.view(self.uvarint())
+            content = self.view(self.uvarint())
+            if tag not in known:
+                self.unknown_tags += 1
+                if self.unknown_tags > UNKNOWN_TAGS_MAX:
+                    raise MalformedMessage(
+                        f"the message has more than {UNKNOWN_TAGS_MAX} unknown tagged fields"
+                    )
+            elif tag in found:
+                raise MalformedMessage(f"the message has the tagged field {tag} twice")
+            else:
+                found[tag] = content
         return found
 
 

@@ -216,7 +216,7 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
         count = reader.uvarint() - 1
         replies.extend(_decode_partition(reader, topic_id) for _ in range(count))
         reader.tags()
-    tags = reader.tags()
+    tags = reader.tags(CONTROLLER_EPOCH_TAG)
     controller_epoch = None
     if CONTROLLER_EPOCH_TAG in tags:
         (controller_epoch,) = CONTROLLER_EPOCH.unpack(tags[CONTROLLER_EPOCH_TAG])
@@ -251,7 +251,7 @@ def _decode_partition(reader: PrimitiveReader, topic_id: bytes) -> PartitionRepl
         reader.tags()
     reader.view(4)  # the preferred read replica
     records = reader.view(max(reader.uvarint() - 1, 0))
-    tags = reader.tags()
+    tags = reader.tags(0)
     diverging = None
     if 0 in tags:
         epoch, end_offset = _END_OFFSET.unpack_from(tags[0])
