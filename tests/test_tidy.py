@@ -386,6 +386,13 @@ def test_reconcilers_leadership_and_status_read_no_date() -> None:
     assert not found, found
 
 
+def test_handlers_take_turns_by_principal() -> None:
+    """A bare `asyncio.sleep(0)` lets the slices of all connections run in one turn of the loop."""
+    handlers = ROOT / "broker_image" / "plimsoll_broker" / "handlers"
+    homes = {p.name for p in handlers.rglob("*.py") if "asyncio.sleep(0)" in p.read_text()}
+    assert homes == {"long_work.py"}, "in_turns and next_turn are there"
+
+
 def test_clocks_and_dice_are_asked_through_their_modules() -> None:
     """The simulator replaces what stands there: whoever has imported the function itself goes on
     with the machine's clock, and no run of a seed is like the one before."""

@@ -18,11 +18,11 @@ partition over one connection, and they must not overtake each other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.handlers.long_work import Aside, ConnectionLines
+from plimsoll_broker.handlers.long_work import Aside, ConnectionLines, in_turns
 from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.storage.log_config import TimeLimits
 from plimsoll_core.errors import Code
@@ -40,7 +40,7 @@ from plimsoll_wire.batches import (
 )
 from plimsoll_wire.compression import NAMES, NONE, OPENED_BYTES_MAX, ZSTD, TooLarge, opened, packed
 from plimsoll_wire.keyed_records import check_keys
-from plimsoll_wire.produce import ProduceRequest, ProduceTopic
+from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 from plimsoll_wire.records import BadRecords, check_records
 
 RECORD_BYTES_MIN = 7
@@ -284,6 +284,13 @@ _Sent = tuple[_Where, memoryview | None, bool]
 """The position of a batch, its bytes, and True if its records need keys."""
 
 
+def every_batch(request: ProduceRequest) -> Iterator[tuple[_Where, str, ProducePartition]]:
+    """Yield the position, the topic's name, and the index and bytes of each batch of a request."""
+    for number, topic in enumerate(request.topics):
+        for at, sent in enumerate(topic.partitions):
+            yield (number, at), topic.name, sent
+
+
 def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     """Check the batches of a short request on the event loop. Return the results of `check_batch`
     by position, without batches for which `wanted` returns None. Return None, with nothing decided,
@@ -413,23 +420,18 @@ class InOrder:
         found: Answers = {}
         some: list[_Sent] = []
         size = walked = 0
-        for number, topic in enumerate(request.topics):
-            for at, (index, records) in enumerate(topic.partitions):
-                bytes_ = len(records or b"")
-                demand = wanted(topic.name, index, bytes_)
-                if demand is None:
-                    continue
-                some.append(((number, at), records, demand.keyed))
-                size += bytes_
-                records_in, opening = effort(records)
-                walked += records_in + OPENING_AS_RECORDS * bool(opening)
-                if (
-                    size > BYTES_AT_ONCE
-                    or walked > RECORDS_IN_TURN
-                    or len(some) >= PARTITIONS_AT_ONCE
-                ):
-                    found |= await self._check_some(some)
-                    some, size, walked = [], 0, 0
+        async for where, name, (index, records) in in_turns(every_batch(request)):
+            bytes_ = len(records or b"")
+            demand = wanted(name, index, bytes_)
+            if demand is None:
+                continue
+            some.append((where, records, demand.keyed))
+            size += bytes_
+            records_in, opening = effort(records)
+            walked += records_in + OPENING_AS_RECORDS * bool(opening)
+            if size > BYTES_AT_ONCE or walked > RECORDS_IN_TURN or len(some) >= PARTITIONS_AT_ONCE:
+                found |= await self._check_some(some)
+                some, size, walked = [], 0, 0
         return found | await self._check_some(some) if some else found
 
     async def recompressed(

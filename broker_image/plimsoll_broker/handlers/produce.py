@@ -15,7 +15,6 @@ by the handler; replicas hold the waiters (`AckWaiter`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +22,6 @@ from typing import NamedTuple
 from plimsoll_broker.clocks import WallClock
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import (
-    BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     BadSent,
     Checked,
@@ -33,6 +31,7 @@ from plimsoll_broker.handlers.batch_checks import (
     by_version,
     check_at_once,
     check_times,
+    every_batch,
 )
 from plimsoll_broker.handlers.long_work import Aside, in_turns
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
@@ -288,8 +287,8 @@ class ProduceHandler:
         self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
     ) -> Reply | ReplyLater | None:
         """Serve a long request: check its batches in threads, make new logs of its partitions
-        durable, then append batch by batch, with other tasks in between. `denied`: the topics that
-        the client may not write; None if its rights were not checked yet."""
+        durable, then append batch by batch, in slices that are fair by principal. `denied`: the
+        topics that the client may not write; None if its rights were not checked yet."""
         if denied is None:
             denied = await denied_in_slices(context.rights, request)
             request = _without_contents(request, denied)
@@ -298,18 +297,12 @@ class ProduceHandler:
         found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request, denied))
-        served = size = 0
-        for number, topic in enumerate(request.topics):
-            for at, (index, records) in enumerate(topic.partitions):
-                kept, result = records, checked.get((number, at), NOT_HERE)
-                if topic.name not in denied.names:
-                    kept, result = await self._in_codec(topic.name, index, records, result)
-                    result = result if wanted.still(topic.name, index) else NOT_HERE
-                self._partition(context.connection, answer, number, index, kept, result)
-                served, size = served + 1, size + len(records or b"")
-                if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
-                    size = 0
-                    await asyncio.sleep(0)
+        async for where, name, (index, records) in in_turns(every_batch(request)):
+            kept, result = records, checked.get(where, NOT_HERE)
+            if name not in denied.names:
+                kept, result = await self._in_codec(name, index, records, result)
+                result = result if wanted.still(name, index) else NOT_HERE
+            self._partition(context.connection, answer, where[0], index, kept, result)
         if context.charges is not None:
             context.charges.took()  # before the client is answered
         return self._finished(answer, context.connection.listener)
