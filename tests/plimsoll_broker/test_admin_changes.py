@@ -8,6 +8,8 @@ import pytest
 from tests.plimsoll_broker.described import Harness, an_image, versions
 
 from plimsoll_broker.control.controller_client import NoController
+from plimsoll_core.cluster.topic_configs import VALUE_LENGTH_MAX
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.topics import (
     AddPartitions,
@@ -84,6 +86,16 @@ async def test_topic_changes_are_forwarded_with_current_values(version, harness)
             ),
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("cleanup.policy", "a," * VALUE_LENGTH_MAX), ("x" * 100_000, "1")]
+)
+async def test_very_long_config_never_reaches_controller(harness, name, value):
+    ((_, code, text),) = await alter(harness, a_resource(TOPIC, "orders", (name, APPEND, value)))
+    assert code == Code.INVALID_CONFIG
+    assert len(text) < 1_000
+    assert not harness.commands
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))

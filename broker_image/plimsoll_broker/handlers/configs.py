@@ -40,6 +40,7 @@ from plimsoll_core.cluster.topic_configs import (
     MIN_ISR,
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
+    too_long,
 )
 from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.errors import Code, Reason, Refusal
@@ -465,6 +466,8 @@ def _changes(view: ClusterView, resource: Any) -> tuple[ConfigChange, ...] | Ref
         operation = _OPERATIONS.get(number)
         if operation is None:
             return _invalid(f"There is no operation {number} on a config.")
+        if refusal := too_long(each.name, each.value):
+            return refusal
         listed = operation in ("Append", "Subtract") and each.name in LISTS
         changes.append(
             ConfigChange(

@@ -29,7 +29,7 @@ from plimsoll_broker.handlers.forward import ask, ask_for_changes, behalf_of, ti
 from plimsoll_broker.server.client_quotas import QuotaCharges
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
-from plimsoll_core.cluster.topic_configs import client_configs
+from plimsoll_core.cluster.topic_configs import client_configs, too_long
 from plimsoll_core.errors import Code, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
@@ -213,6 +213,8 @@ def _new_topic(topic: Any) -> NewTopic:
         if config.value is None:
             message = f"Null value not supported for topic configs: {config.name}"
             raise _BadForm(Code.INVALID_CONFIG, message)
+        if refusal := too_long(config.name, config.value):
+            raise _BadForm(Code.INVALID_CONFIG, refusal.message)
         configs[config.name] = config.value
     partitions, factor = topic.num_partitions, topic.replication_factor
     assignment = _assignment(topic)

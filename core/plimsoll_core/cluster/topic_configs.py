@@ -186,6 +186,23 @@ _MIN_ISR_KEY = integer(
 
 NAME_COMPARED_MAX = 100
 NAME_SHOWN_MAX = 249
+VALUE_LENGTH_MAX = 4_096
+"""The most characters of a config's value in a client's request. No valid value is as long."""
+
+
+def too_long(name: str, text: str | None) -> Refusal | None:
+    """Return a Refusal if the name or the value of a client's config is longer than any valid one,
+    so that the controller need not look at it; None otherwise."""
+    if len(name) > NAME_SHOWN_MAX:
+        return invalid(
+            f"There is no topic config {name[:NAME_SHOWN_MAX]}...: the name is too long."
+        )
+    if text is not None and len(text) > VALUE_LENGTH_MAX:
+        return invalid(
+            f"The value of {name} has {len(text)} characters; at most {VALUE_LENGTH_MAX} are"
+            " allowed."
+        )
+    return None
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:

@@ -277,9 +277,9 @@ def _apply(one: ConfigChange, wanted: dict[str, str]) -> Refusal | None:
             ),
         )
     items = _items(wanted.get(one.name, one.otherwise))
-    given = _items(one.value)
+    given = dict.fromkeys(_items(one.value))
     if one.operation == "Append":
-        items += [item for item in given if item not in items]
+        items += given
     else:
         items = [item for item in items if item not in given]
     wanted[one.name] = ",".join(dict.fromkeys(items))
