@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from dev.kubectl import Cluster, CommandFailed
+from dev.kubectl import Cluster, CommandFailed, wait_for
 from tests.e2e.release import SYSTEM
 
 OPERATOR = f"system:serviceaccount:{SYSTEM}:plimsoll"
@@ -309,6 +309,36 @@ def test_schedules_template_obeys_rules_of_verifications(operator: Cluster, name
     body = schedule(allowExisting=True, produce=produce)
     with pytest.raises(CommandFailed, match="idempotent needs"):
         operator.kubectl(*asked, stdin=json.dumps(body))
+
+
+def test_author_names_only_secrets_it_may_read(operator: Cluster, namespace: str) -> None:
+    """In `source.mirrorOf`, of a Verification and of a schedule's template."""
+    here, kinds = ("-n", namespace), "verifications.plimsoll.dev,verificationschedules.plimsoll.dev"
+    for user, secret_name in (("author", "other"), ("reader", "mirror")):
+        operator.kubectl("create", "role", user, *here, "--verb=create", f"--resource={kinds}")
+        operator.kubectl("create", "rolebinding", user, *here, f"--role={user}", f"--user={user}")
+        named, name = f"--resource-name={secret_name}", f"{user}-secret"
+        operator.kubectl("create", "role", name, *here, "--verb=get", "--resource=secrets", named)
+        operator.kubectl("create", "rolebinding", name, *here, f"--role={name}", f"--user={user}")
+
+    def audit(secret_name: str | None) -> dict[str, Any]:
+        of = {"bootstrap": "kafka.other:9092"} | ({"secret": secret_name} if secret_name else {})
+        body = verification()
+        source = {"existingTopics": {"matchPattern": "orders"}, "mirrorOf": of}
+        body["spec"] = {"clusterRef": {"name": "main"}, "source": source}
+        body["metadata"] = {"name": "tried"}
+        return body
+
+    def said(body: dict[str, Any], who: str) -> str:
+        return try_to_make(operator, namespace, body, who)
+
+    wait_for("the rights", lambda: said(audit("mirror"), "reader") == "" or None, 30)
+    wait_for("the other's rights", lambda: said(audit(None), "author") == "" or None, 30)
+    assert "Secret mirror, which author may not read" in said(audit("mirror"), "author")
+    scheduled = schedule()
+    scheduled["spec"]["template"] = audit("mirror")["spec"]
+    assert "Secret mirror, which author may not read" in said(scheduled, "author")
+    assert said(scheduled, "reader") == ""
 
 
 def test_others_are_not_restricted(operator: Cluster, namespace: str) -> None:
