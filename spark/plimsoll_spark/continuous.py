@@ -140,8 +140,10 @@ class ContinuousRun:
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
         self._report_due_s = 0.0
-        # Of the last report: start of the last violated window, and until when it is acknowledged.
-        self._reported = ("", "")
+        # Of the last report: start of the last violated window, until when it is acknowledged, and
+        # the verdict.
+        self._reported = ("", "", "")
+        self._noted: str | None = None  # the operator's last note of an acknowledgement
         self._driving: Driving | None = None
         self._isr: IsrWatch | None = None
 
@@ -478,17 +480,20 @@ class ContinuousRun:
         publish_progress(self._publisher, self._progress("Running"))
 
     def _publish_report(self) -> None:
-        """Publish the report so far, once in `REPORT_EVERY_S`, and when another window is violated.
-        A failure is only logged: the next report replaces this one."""
+        """Publish the report so far, once in `REPORT_EVERY_S`, when another window is violated, and
+        when its heading changes after an acknowledgement. A failure is only logged: the next report
+        replaces this one."""
         violation, until = self._now.rolling.last_violation, self._acknowledged()
         shown = (None if until else violation) or self._now.rolling.window
-        is_new = violation is not None and (violation.start, until) != self._reported
+        heading = (violation.start if violation else "", until, shown.verdict if shown else "")
+        is_new = violation is not None and heading != self._reported
         if shown is None or (time.monotonic() < self._report_due_s and not is_new):
             return
         self._report_due_s = time.monotonic() + REPORT_EVERY_S
-        self._reported = ("" if violation is None else violation.start, until)
+        self._reported = heading
         try:
-            page = self._report(self._outcome(shown.verdict, shown.reason, self._told(), shown))
+            outcome = self._outcome(shown.verdict, shown.reason, self._told(), shown)
+            page = self._report(outcome, until)
             self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)
         except PublishFailed as failed:
             log.warning("the report could not be published; it is tried again: %s", failed)
@@ -497,10 +502,12 @@ class ContinuousRun:
         """Return until when violations are acknowledged, by the operator's note beside the report;
         "" if the last one is not."""
         violation = self._now.rolling.last_violation
-        noted = None if violation is None else self._publisher.get(ACKNOWLEDGED)
-        return noted if violation is not None and covers(noted, violation.end) else ""
+        if violation is None:
+            return ""
+        self._noted = self._publisher.get(ACKNOWLEDGED) or self._noted
+        return self._noted if covers(self._noted, violation.end) else ""
 
-    def _report(self, outcome: Outcome) -> str:
+    def _report(self, outcome: Outcome, acknowledged: str) -> str:
         state = self._state
         if state is None:
             return report.render(self._settings, outcome, None)
@@ -509,7 +516,7 @@ class ContinuousRun:
             drivers=tuple(state.drivers),
             earlier=state.rolling.drivers - len(state.drivers),
             faults=outcome.facts.faults if outcome.facts is not None else (),
-            acknowledged=self._acknowledged(),
+            acknowledged=acknowledged,
         )
         return report.render(self._settings, outcome, None, found)
 
@@ -584,7 +591,8 @@ class ContinuousRun:
             timing=msgspec.structs.replace(outcome.timing, completion_time=rfc3339(time.time())),
             evidence=kept,
         )
-        texts = {"verdict.json": as_json(outcome), "report.html": self._report(outcome)}
+        until = "" if state is None else self._acknowledged()
+        texts = {"verdict.json": as_json(outcome), "report.html": self._report(outcome, until)}
         missing = self._evidence.store_results(texts) if stays else None
         if missing is not None:
             kept = msgspec.structs.replace(kept, missing=missing)

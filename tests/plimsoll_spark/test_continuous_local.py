@@ -135,8 +135,8 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
             "Passed again", lambda: status(cluster, "canary")["verdict"] == "Passed", RUN_S, 0.5
         )
         known = f"Violations are acknowledged until {end}"
-        wait_for("the report's heading", lambda: known in page(cluster), RUN_S, 0.5)
-        assert '<p class="verdict Passed">' in page(cluster)
+        passed = '<p class="verdict Passed">'
+        wait_for("the heading", lambda: known in (it := page(cluster)) and passed in it, RUN_S, 0.5)
         events = get(cluster, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
         told_of = [one["note"] for one in events if one["reason"] == "ContinuousVerdictChanged"]
         assert any(": Violated." in note for note in told_of), told_of
