@@ -80,7 +80,7 @@ spec:
   config:
     cleanup.policy: compact
     segment.bytes: 65536
-    segment.ms: 5000
+    segment.ms: 60000
     min.cleanable.dirty.ratio: 0.05
 """
 

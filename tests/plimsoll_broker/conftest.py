@@ -12,8 +12,15 @@ from tests.plimsoll_broker.trio import Broker, Controller
 
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.cluster.topic_configs import FLOORS
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.messages.topics import EnsureInternalTopic
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics may state segments of a few batches."""
+    monkeypatch.setitem(FLOORS, "segment.bytes", 14)
 
 
 @pytest.fixture

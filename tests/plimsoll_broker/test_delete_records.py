@@ -19,6 +19,8 @@ from plimsoll_wire.batches import parse_header
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 KEPT = {"retention.ms": "-1"}
 """What only a client deletes: these records are old."""
 NOTHING_GOES = {

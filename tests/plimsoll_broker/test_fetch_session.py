@@ -28,6 +28,8 @@ from plimsoll_wire.replication import (
     encode_fetch,
 )
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
 MANY = 30

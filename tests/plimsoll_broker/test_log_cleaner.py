@@ -23,6 +23,8 @@ from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Make = Callable[[int], Broker]
 COMPACT = {
     "cleanup.policy": "compact",

@@ -22,6 +22,8 @@ from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
 SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}

@@ -13,6 +13,8 @@ from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_core.errors import Code
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 DAY_MS = 86_400_000
 
 

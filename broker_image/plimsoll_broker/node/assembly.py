@@ -179,6 +179,7 @@ def assemble(
     )
     store.recent.limit = budgets.recent
     store.producers.bound(budgets.producers)
+    store.segment_room.bound(budgets.segments)
     coordinators = Coordinators(
         *(manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)),
         memory=GroupMemory(budgets.groups),
@@ -190,6 +191,7 @@ def assemble(
     aside = Aside()
     memory = ClientMemory(budgets)
     _tell_of_pools(memory.holdings, coordinators, aside.queue, authority.audit)
+    memory.holdings.add("segments", store.segment_room.pool)
     handlers = routes(broker, client, watch, coordinators, Port.CLIENTS, aside)
     handlers |= login_handlers(authority, aside)
     clients = Dispatch(

@@ -26,7 +26,8 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, integer_of
+from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, integer_of, raised
+from plimsoll_core.cluster.topic_names import is_internal
 from plimsoll_core.replica.replica import Replica
 from plimsoll_wire.compression import CODECS
 
@@ -36,24 +37,40 @@ MAX_MESSAGE_BYTES = 1_048_588
 def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
     """Return a topic's configs, completed with the broker's defaults for those that the topic does
     not set."""
-    configs = {
-        name: broker_configs[default]
-        for default, name in BROKER_DEFAULTS.items()
-        if default in broker_configs
-    }
+    configs = _defaults(broker_configs)
     if topic is not None:
         configs.update(topic.configs)
     return configs
 
 
+def _defaults(broker_configs: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: broker_configs[default]
+        for default, name in BROKER_DEFAULTS.items()
+        if default in broker_configs
+    }
+
+
 def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
     """Return the storage config of a topic's logs, from the topic's configs and the broker's
-    defaults."""
+    defaults. A value of the topic below its floor is raised, unless the topic is internal: its
+    configs are the cluster's."""
+    configs = effective_configs(topic, broker_configs)
+    if not is_internal(topic.name):
+        configs |= raised(topic.configs, _defaults(broker_configs))
     return LogConfig.of(
-        effective_configs(topic, broker_configs),
+        configs,
         holes=topic.compacted,
         active_kept_ms=own_integer(broker_configs, RETENTION_CHECK),
+        owner=_owner(topic),
     )
+
+
+def _owner(topic: Topic) -> str:
+    """Return the owner that the topic's segments count for: its principal, or else its object's
+    namespace, or else the topic itself."""
+    declared = "" if topic.object is None else f"namespace {topic.object.namespace}"
+    return topic.owner or declared or f"topic {topic.name}"
 
 
 class Demand(NamedTuple):

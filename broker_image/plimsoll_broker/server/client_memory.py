@@ -39,6 +39,7 @@ FRAME_BYTES_MIN = 2 * MIB
 _RECENT_PART = 128
 _GROUPS_PART = 8
 _PRODUCERS_PART = 8
+_SEGMENTS_PART = 32
 _GRANT_PART = 8
 _FETCH_PART = 4
 """The part of the reply pool that fetches may not use: a quarter. Refusals, metadata and produce
@@ -65,7 +66,7 @@ class Budgets:
     replies. `requests`: requests being received or handled. `frame`: the largest request. `recent`:
     batches that logs cache for readers at the log end. `groups`: consumer groups and their offsets
     (`groups.memory`). `producers`: the number of producers that logs remember
-    (`ProducerMemory`)."""
+    (`ProducerMemory`). `segments`: segments of logs with several (`SegmentRoom`)."""
 
     replies: int
     requests: int
@@ -73,6 +74,7 @@ class Budgets:
     recent: int = MEMORY_ASSUMED // _RECENT_PART
     producers: int = PRODUCERS_ASSUMED
     groups: int = BYTES_ASSUMED
+    segments: int = MEMORY_ASSUMED // _SEGMENTS_PART
 
 
 def budgets_of(
@@ -85,9 +87,9 @@ def budgets_of(
     """Return the client budgets of a process with `memory` bytes. If `memory` is None, no limit is
     known, and `MEMORY_ASSUMED` is used.
 
-    Replies get a quarter of the memory; requests, producer state and groups an eighth each; recent
-    batches a 128th. `replies`, `requests` and `frame` override these defaults. A frame is never
-    larger than the request pool.
+    Replies get a quarter of the memory; requests, producer state and groups an eighth each;
+    segments a 32nd, recent batches a 128th. `replies`, `requests` and `frame` override these
+    defaults. A frame is never larger than the request pool.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
@@ -102,6 +104,7 @@ def budgets_of(
         recent=recent,
         producers=producers,
         groups=memory // _GROUPS_PART,
+        segments=memory // _SEGMENTS_PART,
     )
 
 

@@ -5,7 +5,8 @@ to the page cache. It never decides what may be read or must be truncated. A fai
 this log offline (`fault`). Source: the protocol's local storage rules.
 
 `is_full`: the rule for rolling a log to its next segment. Segments cost files and memory, and
-clients determine timestamps and topic configs. So a log with many segments starts no small ones.
+clients determine timestamps and topic configs. So a log with many segments starts no small ones,
+and one with an owner that has used its share of memory (`SegmentRoom`) only large ones.
 Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
 
 `retained`: the rule for the segments that retention removes: the oldest, as a whole, never above
@@ -35,6 +36,7 @@ from plimsoll_broker.storage.log_values import (
 from plimsoll_broker.storage.offsets_by_time import Step, first_at_or_after, newest
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
+from plimsoll_broker.storage.segment_room import LARGE_BYTES, SegmentCount
 from plimsoll_broker.storage.unsynced import Unsynced
 from plimsoll_core.replica.commit import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
@@ -50,9 +52,11 @@ def is_full(
     config: LogConfig,
     size: int,
     last: BatchHeader,
+    has_room: Callable[[int], bool],
 ) -> bool:
     """Return True if the log must roll to a new segment before batches of `size` bytes are
-    appended. `last`: the header of the last of these batches."""
+    appended. `last`: the header of the last of these batches. `has_room`: returns True if a log
+    with so many segments may have another one (`SegmentCount`)."""
     segment = segments[-1]
     end = segment.size
     if not end:
@@ -64,7 +68,9 @@ def is_full(
         return True
     if len(segments) >= SEGMENTS_MANY and segment.size < SMALL_BYTES:
         return False
-    return end > config.segment_bytes or _is_due(segment, config, last)
+    if end <= config.segment_bytes and not _is_due(segment, config, last):
+        return False
+    return segment.size >= LARGE_BYTES or has_room(len(segments))
 
 
 def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
@@ -191,6 +197,7 @@ class Log:
         self.reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
         self.unsynced = Unsynced(place.disk, place.directory)
+        self._count = SegmentCount(place.room)
         for segment in contents.rebuilt:
             if segment is not self.segments[-1]:
                 self.unsynced.sealed(segment, synced=False)
@@ -244,7 +251,8 @@ class Log:
                 self.discard_to(base)
                 self.log_start_offset = start
             self.settle()
-            if is_full(self.segments, self.config, len(data), headers[-1]):
+            has_room = self._count.has_room
+            if is_full(self.segments, self.config, len(data), headers[-1], has_room):
                 self.roll()
             segment = self.segments[-1]
             position = segment.size
@@ -293,6 +301,7 @@ class Log:
         self.unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
         self.segments.append(self._new_segment(end))
+        self._count.set(self.config.owner, len(self.segments))
         self.unsynced.made(self.segments[-1])
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -304,8 +313,14 @@ class Log:
     def configure(self, config: LogConfig) -> None:
         """Apply a new configuration."""
         self.config = config
+        self._count.set(config.owner, len(self.segments))
         for segment in self.segments:
             segment.holes = config.holes
+
+    def uncount_segments(self) -> None:
+        """Count no segment of this log any more, since it is closed or another object has its
+        place."""
+        self._count.set("", 0)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -426,6 +441,7 @@ class Log:
         segment = self.segments[at]
         segment.remove()
         del self.segments[at]
+        self._count.set(self.config.owner, len(self.segments))
         self.unsynced.removed(segment)
 
     def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:
@@ -433,6 +449,7 @@ class Log:
         their files."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [cleaned]
+        self._count.set(self.config.owner, len(self.segments))
         self.reader.forget()
         for segment in old:
             self.unsynced.removed(segment)
@@ -535,6 +552,7 @@ class Log:
         raise StorageError if that fails or the log is offline. Otherwise write nothing, and the
         next start recovers the log."""
         self.reader.forget()
+        self.uncount_segments()
         if self.fault is not None and clean:
             raise self.fault
         if clean:

@@ -41,7 +41,8 @@ class LogConfig:
     `active_kept_ms`: the time for which retention keeps the active segment after its last write
     although it is too old. `delete`: True if segments are removed by age and size. `compact`: True
     if the cleaner keeps only the last record of each key, within `limits`. With neither, only
-    clients delete records. `holes`: True if the log is or was compacted."""
+    clients delete records. `holes`: True if the log is or was compacted. `owner`: the owner
+    that the log's segments count for (`SegmentRoom`)."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS
@@ -56,13 +57,19 @@ class LogConfig:
     limits: CompactionLimits = _LIMITS
     flush_messages: int | None = None
     flush_ms: int | None = None
+    owner: str = ""
 
     @classmethod
     def of(
-        cls, configs: Mapping[str, str], *, holes: bool = False, active_kept_ms: int = 300_000
+        cls,
+        configs: Mapping[str, str],
+        *,
+        holes: bool = False,
+        active_kept_ms: int = 300_000,
+        owner: str = "",
     ) -> LogConfig:
         """Return the config from a topic's configs by Kafka's names; a missing or invalid value
-        gets its default. `holes`: True if the topic was compacted before."""
+        gets its default. `holes`: True if the topic was compacted before. `owner`: of the topic."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:
@@ -102,6 +109,7 @@ class LogConfig:
             limits=limits,
             flush_messages=limit("flush.messages", default.flush_messages),
             flush_ms=limit("flush.ms", default.flush_ms),
+            owner=owner,
         )
 
 

@@ -34,6 +34,7 @@ from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_reading import RecentMemory
 from plimsoll_broker.storage.log_values import Known, LogNotes, LogPlace
 from plimsoll_broker.storage.recovery import load_log
+from plimsoll_broker.storage.segment_room import SegmentRoom
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_states import ProducerMemory
 
@@ -231,8 +232,9 @@ class LogStore(CheckpointFiles):
         self.cleaning: CleaningWork | None = None
         # Free bytes and size of the volume as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
-        # Memory that all logs share: newest batches and producers.
+        # Memory that all logs share: newest batches, segments and producers.
         self.recent = RecentMemory()
+        self.segment_room = SegmentRoom()
         # The number of replicas for which there is memory and descriptors; None: unknown.
         self.partitions_max: int | None = None
         self.producers = ProducerMemory()
@@ -457,6 +459,8 @@ class LogStore(CheckpointFiles):
         log.beginning_lost = log.beginning_lost or old.beginning_lost
         log.superseding_lost = self.superseding_lost(log)
         old.producers.clear()  # the new one knows them
+        old.uncount_segments()
+        log.configure(log.config)  # counts its segments
         log.producers.share(self.producers)
         self.new_logs.reopened(partition, log)
         for offsets in (self._high_watermarks, self.cleaned_ends):
@@ -528,6 +532,7 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
+        room=store.segment_room,
     )
 
 

@@ -17,6 +17,7 @@ from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.log_reading import RecentMemory
 from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
 from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.segment_room import SegmentRoom
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producer_states import ProducerStates
 
@@ -24,7 +25,8 @@ from plimsoll_core.replica.producer_states import ProducerStates
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
     """The identity of a log, its directory, and the shared objects with which it is opened.
-    `recent`: the memory for newest batches, which all logs of a broker share."""
+    `recent`: the memory for newest batches, which all logs of a broker share, as they share the
+    `room` for segments."""
 
     disk: Disk
     directory: Path
@@ -32,6 +34,7 @@ class LogPlace:
     topic_id: UUID
     index: int
     recent: RecentMemory = field(default_factory=RecentMemory)
+    room: SegmentRoom = field(default_factory=SegmentRoom)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

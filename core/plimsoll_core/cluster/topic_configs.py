@@ -39,9 +39,18 @@ UNCLEAN_ENABLE = "unclean.leader.election.enable"
 """Kafka's older config for unclean elections. Its value true means the strategy Proactive, false
 means Balanced."""
 SEGMENT_BYTES = "segment.bytes"
+SEGMENT_INDEX_BYTES = "segment.index.bytes"
+SEGMENT_MS = "segment.ms"
 CLIENT_SEGMENT_BYTES_MIN = 2**20
-"""Kafka's least segment size, in bytes, for clients' topics. Topic objects may state less; a client
-could otherwise cause one file for each batch."""
+"""Kafka's least segment size, in bytes, for clients' topics."""
+FLOORS = {
+    SEGMENT_BYTES: 64 * 1024,
+    SEGMENT_INDEX_BYTES: 64 * 1024,
+    SEGMENT_MS: 60_000,
+    MAX_LAG: 60_000,
+}
+"""The least values that a topic may state for configs by which one batch could make one segment,
+which costs four files and memory. Brokers raise lower stored values (`raised`)."""
 INDEX_INTERVAL = "index.interval.bytes"
 INDEX_INTERVAL_MAX = 64 * 1024
 """The largest distance, in bytes, of two entries of an index. A read searches that far for its
@@ -224,6 +233,37 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+def below_floor(
+    configs: Mapping[str, str],
+    before: Mapping[str, str],
+    floors: Mapping[str, int] = FLOORS,
+    whose: str = "",
+) -> Refusal | None:
+    """Return a Refusal for the first of the checked configs that is below its floor, and is not
+    what the topic has `before`. `whose`: an addition to the message."""
+    for name, least in floors.items():
+        text = configs.get(name)
+        if text is None or text == before.get(name):
+            continue
+        if integer_of(configs, name) < least:
+            return invalid(f"{name} must be at least {least}{whose}.")
+    return None
+
+
+def raised(stated: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs of a topic that are below their floors, with the values that a broker uses
+    in their place: the floor, or the broker's default if that is lower. `stated`: the topic's own
+    configs. `defaults`: the broker's, by the topic configs' names."""
+    found: dict[str, str] = {}
+    for name, floor in FLOORS.items():
+        value = BY_NAME[name].parse(stated.get(name, ""))
+        if isinstance(value, int) and value < floor:
+            default = BY_NAME[name].parse(defaults.get(name, ""))
+            least = min(floor, default) if isinstance(default, int) else floor
+            found[name] = str(max(value, least))
+    return found
+
+
 def similar_to(name: str, known: Iterable[str]) -> str:
     """Return a clause for an error message that lists the names in `known` that are similar to
     `name`, or says that there is none."""
@@ -261,8 +301,8 @@ def client_configs(
     configs: Mapping[str, str], before: Mapping[str, str] | None = None
 ) -> ClientConfigs | Refusal:
     """Check the configs that a client sets for a topic and return them as they are stored, or a
-    Refusal. `before` holds the topic's present configs: a segment size below the minimum for
-    clients is accepted if it does not change; an unchanged index interval above
+    Refusal. `before` holds the topic's present configs: a value below its floor is accepted if it
+    does not change; an unchanged index interval above
     INDEX_INTERVAL_MAX, which was allowed earlier, is replaced by INDEX_INTERVAL_MAX."""
     split = split_min_isr(configs)
     if isinstance(split, Refusal):
@@ -277,10 +317,9 @@ def client_configs(
     if refusal := check_configs(kept):
         return refusal
     kept = {name: str(BY_NAME[name].parse(text)) for name, text in kept.items()}
-    size = kept.get(SEGMENT_BYTES)
-    new = size is not None and size != (before or {}).get(SEGMENT_BYTES)
-    if new and integer_of(kept, SEGMENT_BYTES) < CLIENT_SEGMENT_BYTES_MIN:
-        return invalid(f"{SEGMENT_BYTES} must be at least {CLIENT_SEGMENT_BYTES_MIN} for clients.")
+    floors = {**FLOORS, SEGMENT_BYTES: CLIENT_SEGMENT_BYTES_MIN}
+    if refusal := below_floor(kept, before or {}, floors, " for clients"):
+        return refusal
     return ClientConfigs(kept if min_isr is None else {**kept, MIN_ISR: str(min_isr)}, min_isr)
 
 

@@ -95,6 +95,7 @@ class TestDeclare:
             ({"configs": {"min.insync.replicas": "2"}}, "InvalidConfig", "minInSyncReplicas"),
             ({"configs": {"retentoin.ms": "2"}}, "InvalidConfig", "retentoin.ms"),
             ({"configs": {"cleanup.policy": "expire"}}, "InvalidConfig", "must be delete"),
+            ({"configs": {"segment.ms": "1"}}, "InvalidConfig", "at least 60000"),
             ({"configs": {"cleanup.policy": "compact"}}, "MetadataTooOld", "needs metadata"),
             ({"deletion_policy": "Keep"}, "InvalidConfig", "Delete or Retain"),
             ({"object": STRANGER}, "TopicNameTaken", "Topic shop/orders"),

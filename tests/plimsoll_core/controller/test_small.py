@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, broker_configs
 from plimsoll_core.cluster.topic_configs import (
     BY_NAME,
+    FLOORS,
     KEYS,
+    below_floor,
     check_configs,
     client_configs,
     integer_of,
+    raised,
     split_min_isr,
     value_of,
 )
@@ -188,7 +191,24 @@ class TestConfigs:
         assert isinstance(refusal, Refusal)
         assert refusal.message == "segment.bytes must be at least 1048576 for clients."
         assert client_configs(small, small) == (small, None)
-        assert check_configs(small) is None, "an owner may"
+        assert check_configs(small) is None
+
+    @pytest.mark.parametrize("name", FLOORS)
+    def test_config_for_tiny_segments_is_refused_but_kept(self, name: str) -> None:
+        tiny, least = {name: str(FLOORS[name] - 1)}, str(FLOORS[name])
+        for refusal in (client_configs(tiny), below_floor(tiny, {})):
+            assert isinstance(refusal, Refusal)
+            assert f"{name} must be at least " in refusal.message
+        assert client_configs(tiny, tiny) == (tiny, None)
+        assert below_floor(tiny, tiny) is None
+        assert below_floor({name: least}, {}) is None
+
+    def test_stored_value_below_its_floor_is_raised(self) -> None:
+        stored = {"segment.index.bytes": "4", "segment.ms": "1", "retention.ms": "1"}
+        assert raised(stored, {}) == {"segment.index.bytes": "65536", "segment.ms": "60000"}
+        own = {"segment.index.bytes": "4096", "segment.ms": "7"}
+        assert raised(stored, own) == own, "the cluster's own defaults may be lower"
+        assert raised({"segment.ms": "60000"}, {}) == {}
 
     def test_stored_too_large_index_interval_is_reduced(self) -> None:
         """A client may set other configs of a topic that has it from earlier."""

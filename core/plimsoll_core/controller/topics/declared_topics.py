@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
-from plimsoll_core.cluster.topic_configs import check_configs
+from plimsoll_core.cluster.topic_configs import below_floor, check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.target_choice import DECLARED, declared_moves
 from plimsoll_core.controller.topics.config_changes import check_version, spread_min_isr
@@ -46,10 +46,10 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
     if kept := reserved(request.topic_name):
         return kept.renamed(Reason.PolicyViolation, Reason.InvalidConfig)
     topic_id = turn.image.topic_ids.get(request.topic_name)
-    if topic_id is None:
-        topic = _create(turn, request)
-    else:
-        topic = _adjust(turn, turn.image.topics[topic_id], request)
+    before = None if topic_id is None else turn.image.topics[topic_id]
+    if low := below_floor(request.configs, {} if before is None else before.configs):
+        return low
+    topic = _create(turn, request) if before is None else _adjust(turn, before, request)
     if isinstance(topic, Refusal):
         return topic
     return TopicsAnswer(topics=(created(turn, topic),))
