@@ -15,14 +15,17 @@ by the handler; replicas hold the waiters (`AckWaiter`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from plimsoll_broker.background import SLICE_S
 from plimsoll_broker.clocks import WallClock
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import (
     PARTITIONS_AT_ONCE,
+    Answers,
     BadSent,
     Checked,
     CheckedFor,
@@ -33,7 +36,7 @@ from plimsoll_broker.handlers.batch_checks import (
     check_times,
     every_batch,
 )
-from plimsoll_broker.handlers.long_work import Aside, in_turns
+from plimsoll_broker.handlers.long_work import Aside, in_turns, next_turn
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
 from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -241,6 +244,23 @@ def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceR
     return request._replace(topics=topics)
 
 
+class _SentBatch(NamedTuple):
+    """One batch of a request, with the result of its check. `topic`: the position of its topic."""
+
+    topic: int
+    partition: int
+    records: memoryview | None
+    checked: Checked
+
+
+def _batches(request: ProduceRequest, checked: Answers) -> list[_SentBatch]:
+    return [
+        _SentBatch(number, *sent, checked.get((number, at), NOT_HERE))
+        for number, topic in enumerate(request.topics)
+        for at, sent in enumerate(topic.partitions)
+    ]
+
+
 class ProduceHandler:
     """The handler of Produce; `__call__` serves a request.
 
@@ -272,16 +292,51 @@ class ProduceHandler:
             if checked is not None:
                 answer = ProduceAnswer(context, request, self._manager.traffic, denied)
                 checked = by_version(checked, context.api_version)
-                for number, topic in enumerate(request.topics):
-                    for at, sent in enumerate(topic.partitions):
-                        result = checked.get((number, at), NOT_HERE)
-                        self._partition(connection, answer, number, *sent, result)
+                left = self._slice(connection, answer, _batches(request, checked))
+                if left:
+                    return self._later(context, answer, left, leads)
                 if charges is not None:
                     charges.took(len(context.body))
                 return self._finished(answer, context.connection.listener)
         if charges is not None:
             charges.produced(len(context.body))
         return self._serving.lines.add(context, partial(self._serve, context, request, denied))
+
+    def _slice(
+        self, connection: ConnectionState, answer: ProduceAnswer, batches: list[_SentBatch]
+    ) -> list[_SentBatch]:
+        """Append or refuse the batches in order, for about SLICE_S seconds. Return those that are
+        left: an append may make files, on a slow disk."""
+        until_s = time.monotonic() + SLICE_S
+        for done, (number, index, records, checked) in enumerate(batches, 1):
+            self._partition(connection, answer, number, index, records, checked)
+            if done < len(batches) and time.monotonic() >= until_s:
+                return batches[done:]
+        return []
+
+    def _later(
+        self, context: RequestContext, answer: ProduceAnswer, left: list[_SentBatch], leads: Wanted
+    ) -> Awaitable[Reply | None]:
+        """Append the batches that are left of a short request in later turns, before all later
+        requests of its connection. Called in the turn in which the batches were checked."""
+        topics = answer.request.topics
+        wanted = CheckedFor(leads, self._manager.by_name)
+        for number, index, records, _ in left:
+            wanted(topics[number].name, index, len(records or b""))
+        if context.charges is not None:
+            context.charges.produced(len(context.body))
+
+        async def rest() -> Reply | ReplyLater | None:
+            await next_turn()
+            async for number, index, records, checked in in_turns(left):
+                still = wanted.still(topics[number].name, index)
+                result = checked if still else NOT_HERE
+                self._partition(context.connection, answer, number, index, records, result)
+            if context.charges is not None:
+                context.charges.took()
+            return self._finished(answer, context.connection.listener)
+
+        return self._serving.lines.add(context, rest)
 
     async def _serve(
         self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
