@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
 from msgspec.structs import replace
 from tests.plimsoll_operator.builders import CLUSTER_UID, an_image
 from tests.plimsoll_operator.terms import Scene
@@ -26,8 +27,9 @@ from plimsoll_core.security.inside import (
 )
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE
 from plimsoll_operator.api import labels
+from plimsoll_operator.controller import metadata_restoration
 from plimsoll_operator.controller.controller_term import Controller, Outcome
-from plimsoll_operator.controller.metadata_restoration import RestorationOptions
+from plimsoll_operator.controller.metadata_restoration import BackupOffer, RestorationOptions
 from plimsoll_operator.kube.resources import SECRETS, STATEFUL_SETS, Kind
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.pki.authority import describe, signed_by
@@ -163,6 +165,42 @@ async def test_log_of_never_used_volumes_begins():
     assert isinstance(log.records()[0], ControllerChanged)
     await controller.stop()
     await running
+
+
+async def hangs() -> BackupOffer | None:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_backup_that_hangs_begins_no_log(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metadata_restoration, "BACKUP_S", 0.01)
+    log = MemoryLog()
+    options = RestorationOptions(quiet_ms=10, all_ms=10)
+    controller = a_controller(
+        log, backup_asked=lambda: True, read_backup=hangs, restoration=options
+    )
+    async with asyncio.timeout(WAIT_S):
+        assert await controller.run() is Outcome.STALLED
+    assert controller.stalled is not None
+    assert "could not be read within" in controller.stalled.message
+    assert log.batches == []
+
+
+async def test_stop_ends_the_read_of_backup():
+    reads = asyncio.Event()
+
+    async def noted() -> BackupOffer | None:
+        reads.set()
+        return await hangs()
+
+    log = MemoryLog()
+    controller = a_controller(log, backup_asked=lambda: True, read_backup=noted)
+    running = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await reads.wait()
+        await controller.stop()
+        assert await running is Outcome.STOPPED
+    assert log.batches == []
 
 
 async def test_used_volume_without_copy_begins_no_log():

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, HistoryRestored, Partition
@@ -64,10 +64,12 @@ from plimsoll_operator.controller.metadata_regression_claims import (
     is_foreign,
 )
 from plimsoll_operator.controller.metadata_restoration import (
+    BackupOffer,
     ReadBackup,
     Restoration,
     RestorationOptions,
     no_backup,
+    read_in_time,
 )
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
 from plimsoll_operator.controller.refusals import (
@@ -104,6 +106,7 @@ class Outcome(Enum):
     TOO_NEW = "a newer release has written to the metadata log"
 
 
+T = TypeVar("T")
 WAITS = RestorationOptions()
 EMPTY_LOG = RestorationOptions(quiet_ms=120_000, all_ms=120_000)
 """How long copies are awaited if the log is empty: no broker may run yet."""
@@ -688,9 +691,15 @@ class Controller:
         logger.info(text, self.name, self.epoch, self.image.next_offset)
 
     async def _refuse_emptied(self) -> None:
-        """Raise `_Emptied` if the log, which is empty, had records."""
-        expected = await self.options.expects_copies()
-        if expected or (self.options.backup_asked() and await self.options.read_backup()):
+        """Raise `_Emptied` if the log, which is empty, had records, or the error that ended the
+        term meanwhile."""
+        options = self.options
+        expected = await options.expects_copies()
+        offer: BackupOffer | None = None
+        if not expected and options.backup_asked():
+            reading = read_in_time(options.read_backup, options.point_asked)
+            offer = await self._unless_ended(reading)
+        if expected or offer is not None:
             raise _Emptied(expected)
 
     def _restored_row(self) -> HistoryRestored | None:
@@ -718,18 +727,22 @@ class Controller:
         """Check that the log holds all metadata that brokers have reported; wait for the repetition
         of old reports first (`Claims.settle`). Raise `_Regressed` if the log lacks some, or the
         error that ended the term meanwhile."""
+        if (against := await self._unless_ended(self._claims.settle(tail))) is not None:
+            raise _Regressed(against)
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`. Raise the error that ended the term if that comes first."""
         assert self._ended is not None
-        settling = asyncio.ensure_future(self._claims.settle(tail))
+        working = asyncio.ensure_future(work)
+        working.add_done_callback(heard)
         try:
-            watched: set[asyncio.Future[Any]] = {settling, self._ended}
+            watched: set[asyncio.Future[Any]] = {working, self._ended}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.done():
                 self._ended.result()
-            if (against := settling.result()) is not None:
-                raise _Regressed(against)
+            return working.result()
         finally:
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
+            await cancelled(working)
 
     async def _serve(self) -> None:
         """Run the term's tasks until one fails or the term is ended, and raise that error."""

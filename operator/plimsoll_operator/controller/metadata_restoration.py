@@ -76,6 +76,16 @@ async def no_backup() -> BackupOffer | None:
     return None
 
 
+async def read_in_time(read: ReadBackup, point_asked: Callable[[], bool]) -> BackupOffer | None:
+    """Read the backup, for at most `BACKUP_S`. After that time the offer only says so."""
+    try:
+        async with asyncio.timeout(BACKUP_S):
+            return await read()
+    except TimeoutError:
+        why = f"The backup could not be read within {BACKUP_S:.0f} seconds."
+        return BackupOffer(why=why, asked=point_asked())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorationOptions:
     """`quiet_ms`: how long to wait for another broker's answer; `all_ms`: the longest time to wait
@@ -269,7 +279,9 @@ class Restoration:
             not self._options.point_asked() or self._confirmed() == decision.choice
         ):
             return decision
-        self._offer = offer = await self._backup()
+        self._offer = offer = await read_in_time(
+            self._options.read_backup, self._options.point_asked
+        )
         if offer is None:
             return decision
         asked = offer.asked and not self._was_restored(offer.copy)
@@ -297,14 +309,6 @@ class Restoration:
         if row is None or backup is None or not row.from_backup:
             return False
         return (row.end_offset, row.digest) == (backup.image.next_offset, backup.digest)
-
-    async def _backup(self) -> BackupOffer | None:
-        try:
-            async with asyncio.timeout(BACKUP_S):
-                return await self._options.read_backup()
-        except TimeoutError:
-            why = f"The backup could not be read within {BACKUP_S:.0f} seconds."
-            return BackupOffer(why=why, asked=self._options.point_asked())
 
     def _case(self, log: StoredLog) -> RestoreCase:
         return RestoreCase(
