@@ -15,6 +15,7 @@ from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.backup.backup_objects import NEWEST, Point
 from plimsoll_operator.backup.backup_stores import BackupStore, DirectoryBackup
+from plimsoll_operator.backup.place_owner import PlaceOwner
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import SECRETS
@@ -56,6 +57,13 @@ class BackupPlace:
     @property
     def keep_ms(self) -> int:
         return (self.wanted or Backup()).keep_ms
+
+    @property
+    def owner(self) -> PlaceOwner:
+        found = self._cluster()
+        if found is None:
+            return PlaceOwner(uid="", key="")
+        return PlaceOwner(uid=found.metadata.uid, key="/".join(found.key))
 
     @property
     def drills(self) -> DueTimes:

@@ -5,6 +5,7 @@ at most `TAIL_BYTES_MAX` of them in memory, and a snapshot of the image when it 
 So a place that is slow or gone holds back no commit and fills no memory. A later term goes on after
 the last object that its log contains. Two writers at once, after a hand-over that one of them has
 not noticed, store the same committed batches under different names, which harms nothing.
+`place_owner` keeps another LogCluster with this cluster id away.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from plimsoll_operator.backup import backup_objects
 from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectTooLarge, Proof
 from plimsoll_operator.backup.backup_reading import parsed
 from plimsoll_operator.backup.backup_stores import BackupStore, StoredName, StoreUnavailable
+from plimsoll_operator.backup.place_owner import CLAIM_MS, OwnedByAnother, PlaceOwner, claim
+from plimsoll_operator.backup.place_owner import NAME as OWNER
 from plimsoll_operator.controller.metadata_restoration import EPOCHS_ABOVE
 from plimsoll_operator.controller.metadata_tail import Committed, MetadataTail, Standing
 
@@ -66,6 +69,10 @@ class WantedPlace(Protocol):
 
     @property
     def keep_ms(self) -> int: ...
+
+    @property
+    def owner(self) -> PlaceOwner:
+        """Return the LogCluster that writes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +161,7 @@ class BackupWriter:
         self._since = _SinceSnapshot()
         self._end: ObjectName | None = None
         self._listed_ms = 0
+        self._claimed_ms = 0
         self._write_began_ms = 0
         self.state: BackupState | None = None
 
@@ -183,6 +191,9 @@ class BackupWriter:
             except StoreUnavailable as error:
                 self._failed(store.place, f"{store.place} cannot be used: {error}.")
                 await asyncio.sleep(AGAIN_S)
+            except OwnedByAnother as error:
+                self._failed(store.place, str(error))
+                await asyncio.sleep(LOOK_S)
             except ObjectTooLarge as error:
                 self._failed(store.place, str(error))
                 await asyncio.sleep(AGAIN_S)
@@ -192,13 +203,15 @@ class BackupWriter:
     # --- writing ---------------------------------------------------------------------------------
 
     async def _follow(self, store: BackupStore, wanted: object) -> None:
-        """Write to a place until the spec asks for another one. Raises `StoreUnavailable` and
-        `ObjectTooLarge`."""
+        """Write to a place until the spec asks for another one. Raises `StoreUnavailable`,
+        `OwnedByAnother` and `ObjectTooLarge`."""
         await self._list(store)
         while self._place.wanted == wanted and self._log.active:
             now_ms = self._now_ms()
             if now_ms >= self._listed_ms + LIST_MS:
                 await self._list(store)
+            elif now_ms >= self._claimed_ms + CLAIM_MS:
+                await self._claim(store, stored=True)
             tail = self._log.tail
             if self._end is not None and self._end.end >= tail.end and _continues(tail, self._end):
                 self._stored()
@@ -271,6 +284,7 @@ class BackupWriter:
         one that its log contains and that ends a complete history."""
         found = await store.stored()
         sizes = {one.name: one.size for one in found}
+        await self._claim(store, stored=OWNER in sizes)
         positions = self._log.tail.positions
 
         def known() -> tuple[dict[ObjectName, int], tuple[ObjectName, ...]]:
@@ -286,6 +300,11 @@ class BackupWriter:
         state.place = store.place
         state.proof = newest_proof(found) or state.proof
         await self._find_excess()
+
+    async def _claim(self, store: BackupStore, *, stored: bool) -> None:
+        now_ms = self._now_ms()
+        await claim(store, self._place.owner, now_ms, stored=stored)
+        self._claimed_ms = now_ms
 
     def _followed(self, history: tuple[ObjectName, ...]) -> _SinceSnapshot:
         first, rest = history[0], history[1:]

@@ -23,6 +23,7 @@ from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_operator.backup.backup_stores import BackupStore, DirectoryBackup
 from plimsoll_operator.backup.backup_writer import BackupWriter
+from plimsoll_operator.backup.place_owner import PlaceOwner
 from plimsoll_operator.controller.metadata_tail import MetadataTail
 from plimsoll_operator.metalog.codec import encode_records
 
@@ -89,6 +90,9 @@ class FollowedLog:
         )
 
 
+OWNER = PlaceOwner(uid="u1", key="kafka/main")
+
+
 @dataclass(slots=True, kw_only=True)
 class OnePlace:
     """`backup_writer.WantedPlace` that always gives the same store."""
@@ -96,16 +100,21 @@ class OnePlace:
     stored_in: BackupStore | str | None
     keep_ms: int = 7 * 86_400_000
     wanted: object = field(default_factory=object)
+    owner: PlaceOwner = OWNER
 
     async def store(self) -> BackupStore | str | None:
         return self.stored_in
 
 
 def writer_of(
-    log: FollowedLog, store: BackupStore | str | Path | None, now_ms: Callable[[], int]
+    log: FollowedLog,
+    store: BackupStore | str | Path | None,
+    now_ms: Callable[[], int],
+    owner: PlaceOwner = OWNER,
 ) -> BackupWriter:
-    place = DirectoryBackup(store) if isinstance(store, Path) else store
-    return BackupWriter(CLUSTER, log, OnePlace(stored_in=place), now_ms, lambda: None)
+    stored_in = DirectoryBackup(store) if isinstance(store, Path) else store
+    place = OnePlace(stored_in=stored_in, owner=owner)
+    return BackupWriter(CLUSTER, log, place, now_ms, lambda: None)
 
 
 async def written(writer: BackupWriter, log: FollowedLog) -> None:

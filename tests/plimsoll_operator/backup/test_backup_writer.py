@@ -17,10 +17,11 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER
 from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import HistoryRestored
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_operator.backup import backup_objects, backup_writer
-from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point, parse
+from plimsoll_operator.backup import backup_objects, backup_writer, place_owner
+from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point
 from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, parsed, read_point
-from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoredName, StoreUnavailable
+from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoreUnavailable
+from plimsoll_operator.backup.place_owner import PlaceOwner
 
 
 class Hours:
@@ -60,6 +61,50 @@ async def test_newest_point_is_the_committed_image(tmp_path: Path) -> None:
     assert writer.state is not None
     assert writer.state.behind_since_ms is None
     assert writer.state.end == log.tail.end
+
+
+COPY = PlaceOwner(uid="u2", key="kafka/copy")
+
+
+async def test_second_cluster_with_the_id_stores_nothing(tmp_path: Path) -> None:
+    """The copy that was restored from a backup, while its source runs."""
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    before = names_in(tmp_path)
+    log.begin_term(1_003)
+    writer = writer_of(log, tmp_path, hours, COPY)
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.why != "")
+    assert writer.state is not None
+    assert "LogCluster kafka/main with the same cluster id writes" in writer.state.why
+    assert names_in(tmp_path) == before
+
+
+async def test_cluster_that_continues_a_lost_one_stores(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    hours.now_ms += place_owner.OWNED_MS
+    log.change()
+    await written(writer_of(log, tmp_path, hours, COPY), log)
+    assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_owner_is_told_of_another_writer(tmp_path: Path) -> None:
+    """Both began at once: the one that wrote its claim first gives way."""
+    log, hours = FollowedLog(), Hours()
+    writer = writer_of(log, tmp_path, hours)
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
+        await place_owner.claim(DirectoryBackup(tmp_path), COPY, hours.now_ms, stored=False)
+        hours.now_ms += place_owner.CLAIM_MS
+        await until(lambda: writer.state is not None and "kafka/copy" in writer.state.why)
+
+
+async def test_unreadable_owner_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / place_owner.NAME).write_bytes(b"{")
+    log = FollowedLog()
+    await written(writer_of(log, tmp_path, Hours()), log)
+    assert b"kafka/main" in (tmp_path / place_owner.NAME).read_bytes()
 
 
 async def test_every_batch_ends_a_point(tmp_path: Path) -> None:
@@ -175,7 +220,7 @@ async def test_metadata_too_large_is_refused_with_reason(
         await until(lambda: writer.state is not None and writer.state.why != "")
     assert writer.state is not None
     assert "a backup holds at most 10" in writer.state.why
-    assert list(tmp_path.iterdir()) == []
+    assert names_in(tmp_path) == []
 
 
 async def test_point_is_read_within_one_budget(
@@ -354,5 +399,5 @@ async def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     await written(writer_of(log, tmp_path, hours), log)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     found = await DirectoryBackup(tmp_path).stored()
-    assert [parse(one.name) is not None for one in found] == [True]
-    assert found == [StoredName(found[0].name, (tmp_path / found[0].name).stat().st_size)]
+    assert {one.name for one in found} == {*map(str, names_in(tmp_path)), place_owner.NAME}
+    assert all(one.size == (tmp_path / one.name).stat().st_size for one in found)
