@@ -36,11 +36,13 @@ def split_address(address: str) -> tuple[str, int]:
     range of the port is not checked."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
-        raise ValueError(f"{address!r} is no HOST:PORT")
+        raise ValueError(f"{address!r} is not an address of the form HOST:PORT")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{address!r}: write an IPv6 address in brackets, such as [::1]:9092")
+        raise ValueError(
+            f"the IPv6 address {address!r} must be written in brackets, such as [::1]:9092"
+        )
     return host, int(port)
 
 

@@ -90,8 +90,10 @@ class Refusals:
             total = self.counts.total()
             logger.warning(
                 "this process refused an internal connection with %s, because the peer is not "
-                "trusted as a member of the cluster (%s); retrying (%d refusals since the start; "
-                "one line a minute)",
+                "trusted as a member of the cluster (%s); the connection is tried again by "
+                "itself; if this lasts, check that the peer is a broker or operator of this "
+                "cluster and that its clock is right (%d refusals since the start, one line a "
+                "minute)",
                 who,
                 reason,
                 total,
@@ -155,7 +157,8 @@ class Dialler:
             self._call_in_plaintext(address)
         elif only_tls:
             raise ConnectionError(
-                "this process has no certificate yet, and plaintext is not allowed"
+                "this process cannot connect to other members of the cluster yet: it has no "
+                "internal certificate, and internal TLS allows no plaintext"
             )
         loop = asyncio.get_running_loop()
         transport, session = await loop.create_connection(protocol, *address)
@@ -205,7 +208,10 @@ class Dialler:
             if reason := refuses(peer):
                 who = str(address)
                 self._refusals.met(reason, who)
-                raise PeerRefused(f"the process at {who} is not the expected peer: {reason}")
+                raise PeerRefused(
+                    f"the process at {who} is not the expected member of the cluster, so the "
+                    f"connection was closed: {reason}"
+                )
         except BaseException:
             transport.abort()
             call.forget()
@@ -225,7 +231,9 @@ class Dialler:
         use up the caller's time."""
         done, _ = await asyncio.wait((call.shaken,), timeout=HANDSHAKE_S if bounded else None)
         if not done:
-            raise _Unanswered("the peer did not complete the TLS handshake in time")
+            raise _Unanswered(
+                "the peer did not complete the TLS handshake of the internal connection in time"
+            )
         call.shaken.result()
 
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
@@ -272,7 +280,7 @@ class _Call:
     def left(self, connection: TlsConnection) -> None:
         if not self.shaken.done():
             self.shaken.set_exception(
-                ConnectionResetError("the connection was closed during the TLS handshake")
+                ConnectionResetError("the internal connection was closed during its TLS handshake")
             )
 
     def over(self, connection: TlsConnection) -> None:

@@ -63,9 +63,11 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
             one = _BEGIN + part.partition(_END)[0] + _END
             found.append(hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest())
     except ValueError as error:
-        raise BadCertificate(f"the text is not a certificate in PEM form: {error}") from error
+        raise BadCertificate(
+            f"the file holds no readable certificate in PEM form: {error}"
+        ) from error
     if not found:
-        raise BadCertificate("the text is not a certificate in PEM form")
+        raise BadCertificate("the file holds no certificate in PEM form")
     return tuple(found)
 
 

@@ -73,9 +73,14 @@ class ShownCertificate:
             seen = (_seen(chain), _seen(key))
         except OSError as error:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                self._fail(None, f"{self._directory} cannot be read: {error.strerror or error}")
+                self._fail(
+                    None,
+                    f"the directory {self._directory} cannot be read: {error.strerror or error}",
+                )
                 return False
-            self._fail(None, f"{chain.name} or {key.name} is not in {self._directory}")
+            self._fail(
+                None, f"the file {chain.name} or {key.name} does not exist in {self._directory}"
+            )
             return False
         if seen == self._seen:
             return False
@@ -91,7 +96,9 @@ class ShownCertificate:
 
     def _fail(self, seen: Seen | None, why: str) -> None:
         if why != self.error:
-            shown = "still shows its previous one" if self._context is not None else "stays closed"
+            shown = (
+                "still presents its previous one" if self._context is not None else "stays closed"
+            )
             logger.warning(
                 "listener %s cannot load its certificate and %s until the files change: %s",
                 *(self._name, shown, why),

@@ -64,7 +64,9 @@ def server_context(
     try:
         context.load_cert_chain(chain, key, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise BadCertificate(f"{chain.name} and {key.name} cannot be used: {error}") from error
+        raise BadCertificate(
+            f"the certificate file {chain.name} and the key file {key.name} cannot be used: {error}"
+        ) from error
     if clients is not None:
         _ask_clients(context, clients)
     return context
@@ -121,7 +123,8 @@ def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLC
             context.load_cert_chain(path, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise BadCertificate(
-            f"the certificate, its key and the CAs cannot be used: {error}"
+            "the internal certificate, its key and the trusted CAs cannot be used together: "
+            f"{error}"
         ) from error
     return context
 
@@ -170,4 +173,4 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 def _no_password() -> str:
     """Raise ValueError, so that OpenSSL does not ask for a password on the terminal."""
-    raise ValueError("the key is encrypted")
+    raise ValueError("the private key is encrypted; an unencrypted key is needed")

@@ -182,8 +182,9 @@ class HangWatch:
                 times = read_times(self._native)
             except OSError as error:  # no descriptor, say: this interval proves nothing
                 logger.info(
-                    "cannot read the processor times of this process, so that a hang may go "
-                    "unnoticed until the next check in some seconds: %s",
+                    "cannot read the processor times of this process, so a hang may go unnoticed "
+                    "until the next check in some seconds; nothing needs to be done unless this "
+                    "repeats: %s",
                     error,
                 )
                 looked_s = now_s

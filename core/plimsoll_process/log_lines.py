@@ -40,7 +40,7 @@ class LineLimit:
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None
-        more = f" ({self._unsaid} similar lines left out)" if self._unsaid else ""
+        more = f" ({self._unsaid} similar lines were left out)" if self._unsaid else ""
         self._said_s, self._unsaid = now_s, 0
         return more
 
@@ -194,7 +194,8 @@ class LineOutput:
         self._handler.setFormatter(JsonLines() if format_ == "Json" else _TEXT)
         if not first:
             logger.info(
-                "the log settings changed: from now on format %s, level %s and above",
+                "the log settings changed: this process now writes log lines in format %s, of "
+                "level %s and above",
                 format_,
                 level,
             )

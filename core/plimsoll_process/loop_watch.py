@@ -172,8 +172,11 @@ class LoopHolds:
             return None
         late_ms, cpu_ms, waited_ms = (round(seconds * 1000) for seconds in turn)
         without = f", {waited_ms} ms waiting for a processor" if waited_ms else ""
-        held = f"one turn of the event loop took {late_ms} ms, {cpu_ms} ms of CPU{without}"
-        return f"{held}: {where}{more}"
+        held = (
+            f"the event loop of this process was blocked for {late_ms} ms ({cpu_ms} ms of CPU "
+            f"time{without}), and other work waited meanwhile"
+        )
+        return f"{held}; the code that ran: {where}{more}"
 
 
 _THREADS = Path("/proc/self/task")
@@ -286,7 +289,7 @@ class LoopWatch:
         """Return the place where the loop was seen most often since the last tick. The watching
         thread may still append to the list that is replaced here; that observation is lost."""
         if not self._seen:
-            return "nothing was seen"
+            return "unknown"
         seen, self._seen = self._seen, []
         return Counter(seen).most_common(1)[0][0]
 

@@ -53,6 +53,7 @@ class StateChangeLines:
         """Log how many lines were left out since the last such line, if any."""
         if self._left_out:
             logger.info(
-                "%d more state changes within one second were not logged one by one", self._left_out
+                "%d more state changes of partitions within one second were not logged one by one",
+                self._left_out,
             )
             self._left_out = 0

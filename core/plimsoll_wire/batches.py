@@ -53,14 +53,19 @@ CODEC_MAX = 4
 class BadBatch(Enum):
     """The reason why bytes are not a valid batch."""
 
-    TORN = "the bytes end inside a batch"
-    LENGTH = "the length field is shorter than a header or longer than allowed"
-    MAGIC = "the magic is not 2"
-    CRC = "the CRC does not match"
-    RECORDS = "the records cannot be decompressed, or are not as many as the header says"
-    OFFSETS = "the last offset delta or the record count is impossible"
-    PLACE = "the base offset is not where the batch before ends"
-    EPOCH = "the leader epoch is not the one of its place in the log"
+    TORN = "the record batch is cut off before its end"
+    LENGTH = "the length field of the record batch is shorter than a header or longer than allowed"
+    MAGIC = "the magic byte of the record batch is not 2, the only supported format"
+    CRC = "the CRC of the record batch does not match its content"
+    RECORDS = (
+        "the records of the batch cannot be decompressed, or are not as many as the batch header "
+        "says"
+    )
+    OFFSETS = (
+        "the last offset delta or the record count in the header of the record batch is impossible"
+    )
+    PLACE = "the base offset of the record batch is not where the batch before it ends"
+    EPOCH = "the leader epoch of the record batch is not the one of its place in the log"
 
 
 class BatchError(Exception):

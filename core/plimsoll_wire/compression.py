@@ -55,7 +55,9 @@ def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
             {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}[codec], data, limit
         )
     except cramjam.DecompressionError as error:
-        raise BadRecords(f"the records cannot be decompressed as {NAMES[codec]}: {error}") from None
+        raise BadRecords(
+            f"the records of the batch cannot be decompressed as {NAMES[codec]}: {error}"
+        ) from None
 
 
 def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
@@ -72,7 +74,8 @@ def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
                 raise
             if size >= limit:
                 raise TooLarge(
-                    f"the records have more than {limit} bytes when decompressed"
+                    f"the records of the batch have more than {limit} bytes when decompressed, "
+                    "which is not allowed"
                 ) from None
             size = min(8 * size, limit)
         else:
@@ -86,12 +89,16 @@ def _snappy(data: bytes | memoryview, limit: int) -> bytes:
     position = _XERIAL_HEADER_SIZE
     while position < len(data):
         if position + _BLOCK.size > len(data):
-            raise BadRecords("the records' snappy data ends inside the length field of a block")
+            raise BadRecords(
+                "the records of the batch cannot be decompressed as snappy: the data ends inside "
+                "the length field of a block"
+            )
         (size,) = _BLOCK.unpack_from(data, position)
         position += _BLOCK.size
         if not 0 <= size <= len(data) - position:
             raise BadRecords(
-                "the records' snappy data has a block that reaches beyond the end of the batch"
+                "the records of the batch cannot be decompressed as snappy: a block reaches "
+                "beyond the end of the batch"
             )
         out += _snappy_block(data[position : position + size], limit - len(out))
         position += size
@@ -101,7 +108,10 @@ def _snappy(data: bytes | memoryview, limit: int) -> bytes:
 def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(data)
     if size > limit:
-        raise TooLarge(f"the records have more than {limit} bytes when decompressed")
+        raise TooLarge(
+            f"the records of the batch have more than {limit} bytes when decompressed, which is "
+            "not allowed"
+        )
     room = bytearray(size)
     used = cramjam.snappy.decompress_raw_into(data, room)
     return bytes(memoryview(room)[:used])

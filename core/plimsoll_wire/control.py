@@ -134,13 +134,20 @@ def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
     """Decode a request frame without its length prefix. Raises MalformedControlMessage."""
     view = memoryview(frame)
     if len(view) < _HEADER.size:
-        raise MalformedControlMessage(f"a request of {len(view)} bytes has no header")
+        raise MalformedControlMessage(
+            f"a control request of {len(view)} bytes is too short for its header"
+        )
     key, version, correlation_id, client_length = _HEADER.unpack_from(view)
     if version != VERSION:
-        raise MalformedControlMessage(f"version {version} of key {key} is not served")
+        raise MalformedControlMessage(
+            f"the control request with API key {key} has version {version}, which is not supported"
+        )
     body_at = _HEADER.size + max(client_length, 0)
     if client_length < -1 or body_at > len(view):
-        raise MalformedControlMessage(f"a client id of {client_length} bytes does not fit")
+        raise MalformedControlMessage(
+            f"the control request states a client id of {client_length} bytes, which does not "
+            "fit into the request"
+        )
     client_id = bytes(view[_HEADER.size : body_at]).decode("utf-8", errors="replace")
     body = _decode_body(key, view[body_at:])
     return ControlRequest(correlation_id, client_id, body)
@@ -156,9 +163,11 @@ def _decode_body(key: int, payload: memoryview) -> RequestBody:
             case ControlKey.OFFER_METADATA_COPY:
                 return _offer_decoder.decode(payload)
             case _:
-                raise MalformedControlMessage(f"key {key} is not a control message")
+                raise MalformedControlMessage(f"the API key {key} is not that of a control request")
     except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedControlMessage(f"key {key}: {error}") from error
+        raise MalformedControlMessage(
+            f"the control request with API key {key} cannot be decoded: {error}"
+        ) from error
 
 
 def encode_reply(correlation_id: int, body: ReplyBody) -> bytes:
@@ -171,7 +180,9 @@ def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
     """Return the correlation id of a reply frame without its length prefix: replies may come in
     another order than the requests. Raises MalformedControlMessage if the frame is too short."""
     if len(frame) < _CORRELATION.size:
-        raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
+        raise MalformedControlMessage(
+            f"a control reply of {len(frame)} bytes is too short for its header"
+        )
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     return correlation_id
 

@@ -86,7 +86,7 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord |
     """Return the decoded record, or UnknownGroupRecord for an unknown type or version. Raises
     MalformedMessage if the bytes do not match their version."""
     if key is None:
-        raise MalformedMessage("a record of an internal topic without a key")
+        raise MalformedMessage("a record of an internal topic has no key")
     if value is not None and (plain := _plain_offset(key, value)) is not None:
         return plain
     record_type = _number(key)
@@ -279,7 +279,9 @@ def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommit
 
 def _number(data: bytes) -> int:
     if len(data) < _NUMBER.size:
-        raise MalformedMessage("a record of an internal topic ends inside its first number")
+        raise MalformedMessage(
+            "a record of an internal topic is too short: it ends inside its version number"
+        )
     number: int = _NUMBER.unpack_from(data)[0]
     return number
 

@@ -97,7 +97,10 @@ def _whole(
     value = read(reader)
     message.left, message.unknown_tags = reader.left, reader.unknown_tags
     if reader.position != len(content):
-        raise MalformedMessage("the message has a tagged field of another length than it states")
+        raise MalformedMessage(
+            "the received Kafka message is malformed: a tagged field has another length than it "
+            "states"
+        )
     return value
 
 
@@ -144,7 +147,9 @@ def _fixed(name: str, nullable: bool) -> Decode:
 def _error_code(value: int) -> ErrorCode:
     code = _ERROR_CODES.get(value)
     if code is None:
-        raise MalformedMessage(f"the message has the error code {value}, which does not exist")
+        raise MalformedMessage(
+            f"the received Kafka message is malformed: the error code {value} does not exist"
+        )
     return code
 
 
@@ -162,7 +167,10 @@ def _time(value: int) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=value)
     except OverflowError as error:
-        raise MalformedMessage(f"a time {value} ms after 1970") from error
+        raise MalformedMessage(
+            f"the received Kafka message is malformed: the time {value} ms after 1970 is out of "
+            "range"
+        ) from error
 
 
 def _nullable_time(value: int) -> datetime | None:
@@ -185,7 +193,9 @@ def _nullable_bytes(reader: PrimitiveReader) -> bytes | None:
 def _bytes(reader: PrimitiveReader) -> bytes:
     value = reader.nullable_bytes()
     if value is None:
-        raise MalformedMessage("the message has null where bytes are required")
+        raise MalformedMessage(
+            "the received Kafka message is malformed: it has null where bytes are required"
+        )
     return bytes(value)
 
 
@@ -198,7 +208,9 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
         if count is None:
             if nullable:
                 return None
-            raise MalformedMessage("the message has null where an array is required")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it has null where an array is required"
+            )
         reader.spend(count * weight)
         numbers = range(count) if count <= PART else in_parts(range(count))
         return tuple([one(reader) for _ in numbers])

@@ -258,7 +258,9 @@ def _id_of(topic_id: bytes) -> UUID:
 
 def _spend(reader: PrimitiveReader, count: int) -> None:
     if reader.left is not None and count > reader.left:
-        raise TooManyNamed("a Fetch request names more topics and partitions than are allowed")
+        raise TooManyNamed(
+            "the Fetch request names more topics and partitions than one request may"
+        )
     reader.spend(count)
 
 

@@ -219,7 +219,9 @@ class Framer:
                 return False
             limit = found
         if not 0 <= length <= limit:
-            raise FrameTooLarge(f"the peer sent a frame of {length} bytes; the limit is {limit}")
+            raise FrameTooLarge(
+                f"the peer sent a message of {length} bytes; at most {limit} are allowed"
+            )
         return True
 
     def _begin_large(self, begin: int, length: int) -> None:

@@ -50,11 +50,15 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
     if size >= 0:
         begin, body_at = body_at, body_at + size
         if body_at > len(frame):
-            raise MalformedMessage("the message ends inside a field")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            )
         try:
             client_id = str(frame[begin:body_at], "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedMessage("the message has a string that is not UTF-8") from error
+            raise MalformedMessage(
+                "the received Kafka message is malformed: a string in it is not UTF-8"
+            ) from error
     if version >= versions.flexible:
         if frame[body_at : body_at + 1] == EMPTY_TAGS:
             body_at += 1
@@ -71,11 +75,13 @@ def _without_client_id(frame: bytearray) -> RequestHeader:
     try:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error as error:
-        raise MalformedMessage("the message ends inside its header") from error
+        raise MalformedMessage(
+            "the received Kafka message is malformed: it ends inside its header"
+        ) from error
     versions = _VERSIONS.get(key)
     if versions is None or not 0 <= version <= versions.last:
         return RequestHeader(key, version, correlation_id, None, None)
-    raise MalformedMessage("the message ends inside a field")
+    raise MalformedMessage("the received Kafka message is malformed: it ends inside a field")
 
 
 _VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}

@@ -72,7 +72,9 @@ def iter_keyed(records: bytes, count: int) -> Iterator[KeyedRecord]:
             length, body = read_varint(records, position)
             position = body + length
             if length < 0 or position > size:
-                raise BadRecords("a record is longer than its batch", index)
+                raise BadRecords(
+                    "the record batch is malformed: a record is longer than the batch", index
+                )
             timestamp_delta, rest = read_varint(records, body + 1)  # behind one byte of attributes
             offset_delta, at = read_varint(records, rest)
             key_length, at = read_varint(records, at)
@@ -82,11 +84,17 @@ def iter_keyed(records: bytes, count: int) -> Iterator[KeyedRecord]:
                 at += key_length
             value_length, at = read_varint(records, at)
         except IndexError:
-            raise BadRecords("the batch ends inside a record", index) from None
+            raise BadRecords(
+                "the record batch is malformed: it ends inside a record", index
+            ) from None
         except BadRecords as error:
             raise BadRecords(error.sentence, index) from None
         if at > position:
-            raise BadRecords("a record's stated length is less than that of its fields", index)
+            raise BadRecords(
+                "the record batch is malformed: the stated length of a record is less than that "
+                "of its fields",
+                index,
+            )
         yield KeyedRecord(
             start, body, rest, position, timestamp_delta, offset_delta, key, value_length < 0
         )
@@ -228,7 +236,9 @@ def check_keys(records: bytes, count: int) -> None:
         return
     found = (i for i, record in enumerate(iter_keyed(records, count)) if record.key is None)
     if keyless := tuple(islice(found, _KEYLESS_TOLD)):
-        raise BadRecords("a record has no key, which a compacted topic requires", *keyless)
+        raise BadRecords(
+            "a record in the batch has no key, which a compacted topic requires", *keyless
+        )
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:

@@ -50,7 +50,10 @@ class PrimitiveReader:
         if self.left is not None:
             self.left -= items
             if self.left < 0:
-                raise MalformedMessage("the message names more than may be asked for at once")
+                raise MalformedMessage(
+                    "the received Kafka request names more topics, partitions or other items "
+                    "than one request may"
+                )
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         """Read several fixed-size fields at once, by a `struct` layout. Raises MalformedMessage if
@@ -58,7 +61,9 @@ class PrimitiveReader:
         try:
             values = layout.unpack_from(self.data, self.position)
         except struct.error as error:
-            raise MalformedMessage("the message ends inside a field") from error
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            ) from error
         self.position += layout.size
         return values
 
@@ -73,7 +78,9 @@ class PrimitiveReader:
         try:
             return _I16.unpack_from(self.data, position)[0]  # type: ignore[no-any-return]
         except struct.error as error:
-            raise MalformedMessage("the message ends inside a field") from error
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            ) from error
 
     def i32(self) -> int:
         position = self.position
@@ -81,7 +88,9 @@ class PrimitiveReader:
         try:
             return _I32.unpack_from(self.data, position)[0]  # type: ignore[no-any-return]
         except struct.error as error:
-            raise MalformedMessage("the message ends inside a field") from error
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            ) from error
 
     def uvarint(self) -> int:
         data, position = self.data, self.position
@@ -100,15 +109,21 @@ class PrimitiveReader:
                     return value
                 shift += 7
         except IndexError as error:
-            raise MalformedMessage("the message ends inside a field") from error
-        raise MalformedMessage("the message has a length field of more than five bytes")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            ) from error
+        raise MalformedMessage(
+            "the received Kafka message is malformed: a length field has more than five bytes"
+        )
 
     def view(self, size: int) -> memoryview:
         """Read and return the next `size` bytes without a copy. Raises MalformedMessage if there
         are fewer."""
         end = self.position + size
         if size < 0 or end > len(self.data):
-            raise MalformedMessage("the message ends inside a field")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it ends inside a field"
+            )
         view = self.data[self.position : end]
         self.position = end
         return view
@@ -124,14 +139,18 @@ class PrimitiveReader:
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise MalformedMessage("the message has null where a string is required")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it has null where a string is required"
+            )
         return value
 
     def _text(self, size: int) -> str:
         try:
             return str(self.view(size), "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedMessage("the message has a string that is not UTF-8") from error
+            raise MalformedMessage(
+                "the received Kafka message is malformed: a string in it is not UTF-8"
+            ) from error
 
     def nullable_count(self, item_bytes_min: int = 1) -> int | None:
         """Read the length of an array; None for a null array. Raises MalformedMessage if that many
@@ -141,7 +160,8 @@ class PrimitiveReader:
             return None
         if count * item_bytes_min > len(self.data) - self.position:
             raise MalformedMessage(
-                "the message has an array that is longer than the message itself"
+                "the received Kafka message is malformed: it states an array that is longer than "
+                "the message itself"
             )
         return count
 
@@ -164,7 +184,10 @@ class PrimitiveReader:
         if count == 0:
             return {}
         if count * 2 > len(self.data) - self.position:
-            raise MalformedMessage("the message claims to have more tagged fields than bytes")
+            raise MalformedMessage(
+                "the received Kafka message is malformed: it states more tagged fields than it "
+                "has bytes"
+            )
         found: dict[int, memoryview] = {}
         for _ in range(count):
             tag = self.uvarint()
@@ -173,10 +196,13 @@ class PrimitiveReader:
                 self.unknown_tags += 1
                 if self.unknown_tags > UNKNOWN_TAGS_MAX:
                     raise MalformedMessage(
-                        f"the message has more than {UNKNOWN_TAGS_MAX} unknown tagged fields"
+                        "the received Kafka message is malformed: it has more than "
+                        f"{UNKNOWN_TAGS_MAX} unknown tagged fields"
                     )
             elif tag in found:
-                raise MalformedMessage(f"the message has the tagged field {tag} twice")
+                raise MalformedMessage(
+                    f"the received Kafka message is malformed: it has the tagged field {tag} twice"
+                )
             else:
                 found[tag] = content
         return found

@@ -155,7 +155,10 @@ def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
         count = reader.count(5)
         named += 1 + count
         if named > NAMED_MAX:
-            raise MalformedMessage(f"more than {NAMED_MAX} topics and partitions")
+            raise MalformedMessage(
+                f"the Produce request names more than {NAMED_MAX} topics and partitions, the "
+                "most that one request may"
+            )
         for _ in range(count):
             partitions.append(ProducePartition(reader.i32(), reader.nullable_bytes()))
             reader.tags()

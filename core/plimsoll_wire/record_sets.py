@@ -88,7 +88,8 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
     """
     if header.codec:
         raise BadRecords(
-            "a batch of an internal topic is compressed, but only uncompressed ones can be read"
+            "a record batch of an internal topic is compressed, but the broker reads only "
+            "uncompressed ones"
         )
     position, base, all_bytes = 0, header.base_offset, len(body)
     for index in range(header.count):
@@ -102,7 +103,9 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
                 length, position = read_varint(body, position)
             end = position + length
             if length < 0 or end > all_bytes:
-                raise BadRecords("a record is longer than its batch", index)
+                raise BadRecords(
+                    "the record batch is malformed: a record is longer than the batch", index
+                )
             # Behind the attributes: the delta of its time, its offset's, its key, its value.
             at = position + 1
             at = at + 1 if body[at] < MORE_BYTES else read_varint(body, at)[1]
@@ -123,10 +126,15 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
                 size, at = read_varint(body, at)
             value = None if size < 0 else body[at : at + size]
             if at + size > all_bytes:
-                raise BadRecords("the batch ends inside a record", index)
+                raise BadRecords("the record batch is malformed: it ends inside a record", index)
         except IndexError:
-            raise BadRecords("the batch ends inside a record", index) from None
+            raise BadRecords(
+                "the record batch is malformed: it ends inside a record", index
+            ) from None
         if not 0 <= delta <= header.last_offset_delta:
-            raise BadRecords("a record has an offset outside the offsets of its batch", index)
+            raise BadRecords(
+                "the record batch is malformed: a record has an offset outside those of the batch",
+                index,
+            )
         yield base + delta, key, value
         position = end

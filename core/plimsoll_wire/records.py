@@ -40,7 +40,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
                 length, position = read_varint(records, position)
             end = position + length
             if length < 0 or end > size:
-                raise BadRecords("a record is longer than its batch")
+                raise BadRecords("the record batch is malformed: a record is longer than the batch")
             timestamp_delta = records[position + 1]  # one byte of attributes before it
             if timestamp_delta < 0x80:
                 timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
@@ -49,11 +49,14 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
                 timestamp_delta, after = read_varint(records, position + 1)
             offset_delta, after = read_varint(records, after)
             if after > end:
-                raise BadRecords("a record's stated length is less than that of its fields")
+                raise BadRecords(
+                    "the record batch is malformed: the stated length of a record is less than "
+                    "that of its fields"
+                )
             yield timestamp_delta, offset_delta
             position = end
     except IndexError:
-        raise BadRecords("the batch ends inside a record") from None
+        raise BadRecords("the record batch is malformed: it ends inside a record") from None
 
 
 def record_time(base_timestamp: int, timestamp_delta: int) -> int:
@@ -86,7 +89,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
             value &= _64_BITS
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-    raise BadRecords("a record has a varint of more than ten bytes, the longest that is valid")
+    raise BadRecords("the record batch is malformed: a varint in a record has more than ten bytes")
 
 
 def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -95,7 +98,8 @@ def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES_MAX:
         raise BadRecords(
-            "a record's length or offset has more than five bytes, the longest that is valid"
+            "the record batch is malformed: the length or offset of a record has more than five "
+            "bytes"
         )
     return value, after
 
@@ -210,9 +214,13 @@ def _starts(records: bytes, count: int) -> list[int]:
         try:
             length, position = read_varint(records, found[-1])
         except IndexError:
-            raise BadRecords("the batch ends inside a record", number) from None
+            raise BadRecords(
+                "the record batch is malformed: it ends inside a record", number
+            ) from None
         if length < 0 or position + length > size:
-            raise BadRecords("a record is longer than its batch", number)
+            raise BadRecords(
+                "the record batch is malformed: a record is longer than the batch", number
+            )
         found.append(position + length)
     return found
 
@@ -223,19 +231,31 @@ def _follow(records: bytes | memoryview, count: int) -> int:
     position = 0
     for number in range(count + 1):
         if position > len(records):
-            raise BadRecords("a record's length reaches beyond the end of its batch", number - 1)
+            raise BadRecords(
+                "the record batch is malformed: the length of a record reaches beyond the end of "
+                "the batch",
+                number - 1,
+            )
         if position == len(records):
-            raise BadRecords(f"the batch states {count + 1} records but holds {number}", number)
+            raise BadRecords(
+                f"the record batch is malformed: its header states {count + 1} records, but it "
+                f"holds {number}",
+                number,
+            )
         if number == count:
             break
         try:
             length, position = _read_int(records, position)
         except IndexError:
-            raise BadRecords("the batch ends inside a record", number) from None
+            raise BadRecords(
+                "the record batch is malformed: it ends inside a record", number
+            ) from None
         except BadRecords as error:
             raise BadRecords(error.sentence, number) from None
         if length < 0:
-            raise BadRecords("a record has a negative length", number)
+            raise BadRecords(
+                "the record batch is malformed: a record has a negative length", number
+            )
         position += length
     return position
 
@@ -270,18 +290,30 @@ def _check_last(records: bytes | memoryview, position: int, index: int) -> None:
         _, position = read_varint(records, position + 1)  # one byte of attributes before the time
         offset_delta, position = _read_int(records, position)
     except IndexError:
-        raise BadRecords("the batch ends inside a record", index) from None
+        raise BadRecords("the record batch is malformed: it ends inside a record", index) from None
     except BadRecords as error:
         raise BadRecords(error.sentence, index) from None
     if length < 0:
-        raise BadRecords("a record has a negative length", index)
+        raise BadRecords("the record batch is malformed: a record has a negative length", index)
     if end > len(records):
-        raise BadRecords("a record's length reaches beyond the end of its batch", index)
+        raise BadRecords(
+            "the record batch is malformed: the length of a record reaches beyond the end of the "
+            "batch",
+            index,
+        )
     if end < len(records):
-        raise BadRecords(f"the batch has bytes after its {index + 1} records", index)
+        raise BadRecords(
+            f"the record batch is malformed: it has bytes after its {index + 1} records", index
+        )
     if offset_delta != index:
         raise BadRecords(
-            f"the last record's offset delta is {offset_delta} instead of {index}", index
+            "the record batch is malformed: the offset delta of its last record is "
+            f"{offset_delta} instead of {index}",
+            index,
         )
     if position > end:
-        raise BadRecords("a record's stated length is less than that of its fields", index)
+        raise BadRecords(
+            "the record batch is malformed: the stated length of a record is less than that of "
+            "its fields",
+            index,
+        )

@@ -206,7 +206,9 @@ def decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
 def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     got, _, _, code, session_id = _REPLY.unpack_from(frame)
     if got != correlation_id:
-        raise MalformedReply(f"the reply has correlation id {got} instead of {correlation_id}")
+        raise MalformedReply(
+            f"the leader's Fetch reply has correlation id {got} instead of {correlation_id}"
+        )
     if (one := _of_one(frame, code, session_id)) is not None:
         return one
     reader = PrimitiveReader(frame, True, _REPLY.size)
@@ -294,5 +296,7 @@ def decode_list_offsets(frame: memoryview, correlation_id: int) -> tuple[int, in
     except struct.error as error:
         raise MalformedReply(str(error)) from error
     if (got, topics, partitions) != (correlation_id, 1, 1):
-        raise MalformedReply("the reply is not about the one partition that was asked for")
+        raise MalformedReply(
+            "the leader's ListOffsets reply is not about the one partition that was asked for"
+        )
     return code, offset

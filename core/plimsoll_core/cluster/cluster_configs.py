@@ -324,7 +324,9 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             continue
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(text) <= 9):
-            return invalid(f"{coarse} must be a whole number, not {text[:100]!r}.")
+            return invalid(
+                f"The broker config {coarse} must be a whole number, not {text[:100]!r}."
+            )
         found.setdefault(fine, str(-1 if int(text) < 0 else int(text) * factor))
     for name, text in sorted(found.items()):
         key = OWN_KEYS.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
@@ -332,11 +334,11 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             known = sorted({*BROKER_DEFAULTS, *OWN_KEYS, *(coarse for coarse, _, _ in _COARSER)})
             return invalid(f"There is no broker config {name[:100]}; {similar_to(name, known)}.")
         if key.parse(text) is None:
-            return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
+            return invalid(f"The broker config {name} must be {key.wants}, not {text[:100]!r}.")
         if key.name == CLEANUP_POLICY and text.strip() != "delete":
             return invalid(
-                f"{name} can only be delete: records of a compacted topic need keys, and a topic "
-                f"that deletes nothing fills its volume. Set {CLEANUP_POLICY} in single topics "
-                "instead."
+                f"The broker config {name} can only be delete: records of a compacted topic need "
+                f"keys, and a topic that deletes nothing fills its volume. Set {CLEANUP_POLICY} "
+                "in single topics instead."
             )
     return found

@@ -269,8 +269,8 @@ def newer_than(record: r.Record, metadata_version: int) -> str | None:
         return None
     if introduced(type(record)) > metadata_version:
         return (
-            f"{type(record).__name__} belongs to metadata version {introduced(type(record))},"
-            f" and {metadata_version} is finalised"
+            f"the record {type(record).__name__} belongs to metadata version "
+            f"{introduced(type(record))}, but only version {metadata_version} is finalised"
         )
     return _newer_field(record, metadata_version)
 
@@ -287,15 +287,15 @@ def _newer_field(value: Any, metadata_version: int) -> str | None:
             stated = getattr(value, name)
             if version > metadata_version and stated != defaults[name]:
                 return (
-                    f"{kind.__name__}.{name} belongs to metadata version {version}, and"
-                    f" {metadata_version} is finalised"
+                    f"the record field {kind.__name__}.{name} belongs to metadata version "
+                    f"{version}, but only version {metadata_version} is finalised"
                 )
             known = VALUES.get(kind, {}).get(name)
             since = version if known is None else known.get(stated, version)
             if since > metadata_version >= version:
                 return (
-                    f"{kind.__name__}.{name} {stated} belongs to metadata version {since}, and"
-                    f" {metadata_version} is finalised"
+                    f"the value {stated} of the record field {kind.__name__}.{name} belongs to "
+                    f"metadata version {since}, but only version {metadata_version} is finalised"
                 )
             if nested := _newer_field(stated, metadata_version):
                 return nested
@@ -351,5 +351,7 @@ def _why_not(data: bytes, error: msgspec.DecodeError) -> str:
     except msgspec.DecodeError:
         unknown = []
     if unknown:
-        return f"there are records that release {RELEASE} does not know: " + ", ".join(unknown)
-    return f"there are records that release {RELEASE} cannot read: {error}"
+        return f"the metadata has records that release {RELEASE} does not know: " + ", ".join(
+            unknown
+        )
+    return f"the metadata has records that release {RELEASE} cannot read: {error}"

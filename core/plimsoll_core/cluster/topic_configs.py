@@ -226,10 +226,10 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
                 f"There is no topic config {name[:NAME_SHOWN_MAX]}; {similar_to(name, BY_NAME)}."
             )
         if key.parse(text) is None:
-            return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
+            return invalid(f"The topic config {name} must be {key.wants}, not {text[:100]!r}.")
     lags = MIN_LAG in configs or MAX_LAG in configs
     if lags and integer_of(configs, MIN_LAG) > integer_of(configs, MAX_LAG):
-        return invalid(f"{MIN_LAG} must not be greater than {MAX_LAG}.")
+        return invalid(f"The topic config {MIN_LAG} must not be greater than {MAX_LAG}.")
     return None
 
 

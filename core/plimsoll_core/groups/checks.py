@@ -50,10 +50,9 @@ def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
     if not turn.state.is_unloaded(group_id):
         return None
     message = (
-        f"The memory of this coordinator's groups is used up, and {group_id} is not loaded: delete "
-        "groups that are not used any more (DeleteGroups), even this group if necessary, or give "
-        "the "
-        "broker more memory."
+        f"Group {group_id} is not loaded, because the memory of this broker for consumer groups "
+        "is used up: delete groups that are not used any more (DeleteGroups), even this group if "
+        "necessary, or give the broker more memory."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 
@@ -72,8 +71,9 @@ def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
     """Return the refusal with `code` for a group of a principal that has used up its share of the
     coordinator's memory."""
     message = (
-        f"No room for group {group_id}: the groups of {owner or 'no principal'} take their share"
-        " of this coordinator's memory. Delete groups or offsets that are not used any more"
-        " (DeleteGroups, OffsetDelete), commit less metadata, or give the brokers more memory."
+        f"Group {group_id} cannot grow: the groups of {owner or 'no principal'} have used up "
+        "their share of this broker's memory for consumer groups. Delete groups or offsets that "
+        "are not used any more (DeleteGroups, OffsetDelete), commit less metadata, or give the "
+        "brokers more memory."
     )
     return RefusedAsWhole(code, message)

@@ -88,8 +88,9 @@ def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
     relaxed = Relaxation(
         rule="DiskSpace",
         message=(
-            f"{counted(len(left), 'partition')} stay where they are, because a disk has no room:"
-            f" on broker {broker} {rooms[broker].sentence}. With a larger volume they move too."
+            f"{counted(len(left), 'partition')} stay where they are, because a disk has no room: "
+            f"on broker {broker} {rooms[broker].sentence}. To move these partitions too, enlarge "
+            "storage.size."
         ),
     )
     return replace(
@@ -107,9 +108,9 @@ def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
     return Refusal(
         reason=Reason.DiskFull,
         message=(
-            f"Broker {broker} would get {bytes_text(over[broker])}, and its disk has no room for"
-            f" that: {rooms[broker].sentence}. Enlarge storage.size, add brokers, or delete"
-            " records: the move then goes on by itself."
+            f"The move would copy {bytes_text(over[broker])} to broker {broker}, whose disk has "
+            f"no room for that: {rooms[broker].sentence}. Enlarge storage.size, add brokers, or "
+            "delete records: the move then goes on by itself."
         ),
     )
 

@@ -157,12 +157,14 @@ def _change(before: Counter[BrokerId], after: Counter[BrokerId], broker: BrokerI
 def _relaxations(survey: Survey, draft: PlanDraft) -> tuple[Relaxation, ...]:
     found = []
     if draft.data_moves and (gap := _gap(replica_counts(draft.rows), draft.evened)):
-        message = f"Replicas cannot be evened out to one more or less: {gap}. {_why(survey)}"
+        message = (
+            f"The plan leaves some brokers with more replicas than others: {gap}. {_why(survey)}"
+        )
         found.append(Relaxation(rule="ReplicaBalance", message=message))
     if gap := _gap(leader_counts(draft.rows), draft.evened):
         message = (
-            f"Preferred leaders cannot be evened out to one more or less: {gap}. A partition can"
-            " only be led by a broker that holds it."
+            f"The plan leaves some brokers with more preferred leaders than others: {gap}. A "
+            "partition can only be led by a broker that has a replica of it."
         )
         found.append(Relaxation(rule="LeaderBalance", message=message))
     if message := _lost_racks(survey, draft.rows):
@@ -188,7 +190,7 @@ def _why(survey: Survey) -> str:
         reasons.append("every partition keeps its racks")
     if not all(survey.free):
         reasons.append("topics with Explicit placement stay where they are")
-    return f"That is because {' and '.join(reasons)}."
+    return f"The numbers stay uneven because {' and '.join(reasons)}."
 
 
 def _lost_racks(survey: Survey, rows: Rows) -> str:

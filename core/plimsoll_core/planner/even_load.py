@@ -176,8 +176,8 @@ def even_load(survey: Survey, request: Request, goal: EvenLoad) -> PlanDraft | R
         return Refusal(
             reason=Reason.NotEnoughBrokers,
             message=(
-                "No broker can get replicas now, because none runs that is not being drained. Start"
-                " the brokers first."
+                "No broker can get replicas now, because no broker runs without being drained. "
+                "Start the brokers first."
             ),
         )
     model = LoadModel(survey, request)
@@ -196,8 +196,8 @@ def even_load(survey: Survey, request: Request, goal: EvenLoad) -> PlanDraft | R
         rows=model.rows,
         relaxations=_unmet(model, goal, is_cut=steps == STEPS_MAX),
         why=tuple(
-            f"Broker {broker} has {_excess(level)} more {kind.words} than the mean; afterwards"
-            f" {_excess(model.level(broker, kind))}."
+            f"Broker {broker} has {_excess(level)} more {kind.words} than the mean of all "
+            f"brokers; after the plan it has {_excess(model.level(broker, kind))} more."
             for broker, kind, level in before
         ),
         skipped=survey.skipped(),
@@ -298,12 +298,16 @@ def _unmet(model: LoadModel, goal: EvenLoad, *, is_cut: bool) -> tuple[Relaxatio
     if not worst:
         return ()
     advice = (
-        f"The plan ends after {STEPS_MAX} changes: create another Rebalance when it is done."
+        f"The plan ends after {STEPS_MAX} changes: create another Rebalance when this one is done."
         if is_cut
-        else "No further move helps that keeps racks, disk reserves, capacities and the plan's"
-        " limit of bytes."
-        " Spread the largest topics over more partitions, or add brokers."
+        else (
+            "No further move evens out the load within the rules for racks, disk reserves, "
+            "capacities and the plan's limit of bytes. Spread the largest topics over more partitions, or add "
+            "brokers."
+        )
     )
     remaining = ", ".join(worst[kind] for kind in LoadKind if kind in worst)
-    message = f"Above the mean remain: {remaining}. {advice}"
+    message = (
+        f"After the plan these brokers still have more load than the mean: {remaining}. {advice}"
+    )
     return (Relaxation(rule="LoadBalance", message=message),)

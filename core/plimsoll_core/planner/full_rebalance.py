@@ -87,10 +87,10 @@ def _unusable(survey: Survey) -> Refusal | None:
     return Refusal(
         reason=Reason.InvalidRequest,
         message=(
-            f"{counted(counts.total(), 'replica')} would be copied off"
-            f" {brokers_text(counts, NAMED_AT_MOST)}, which {is_or_are(len(counts))} not running or"
-            " being drained. Run the full rebalance when every broker runs and none is drained, or"
-            " remove these brokers first."
+            "The full rebalance is not planned: it would copy "
+            f"{counted(counts.total(), 'replica')} off {brokers_text(counts, NAMED_AT_MOST)}, "
+            f"which {is_or_are(len(counts))} not running or being drained. Run it when every "
+            "broker runs and none is drained, or remove these brokers first."
         ),
     )
 

@@ -157,7 +157,10 @@ def check_assignment(
         if problem:
             return Refusal(
                 reason=Reason.InvalidReplicaAssignment,
-                message=f"The assignment of partition {index} ({replicas_text(row)}) {problem}.",
+                message=(
+                    f"The assignment of partition {index}, replicas on brokers "
+                    f"{replicas_text(row)}, {problem}."
+                ),
             )
     return None
 

@@ -82,8 +82,8 @@ def _named(
         return Refusal(
             reason=Reason.UnknownTopicId,
             message=(
-                f"There is no topic with id {one.topic_id}; it may have been deleted. Leave it out"
-                " of the request."
+                f"There is no topic with id {one.topic_id}; it may have been deleted. Leave that "
+                "topic out of the request."
             ),
         )
     indexes = sorted(of_topic) if one.partitions is None else one.partitions
@@ -197,7 +197,10 @@ def _set_replicas(survey: Survey, draft: _Draft, p: int, replicas: Row) -> Refus
     if problem := _problem(survey, replicas):
         return Refusal(
             reason=Reason.InvalidReplicaAssignment,
-            message=f"The replicas {replicas_text(replicas)} for {survey.name(p)} {problem}.",
+            message=(
+                f"The replicas on brokers {replicas_text(replicas)}, which the request states "
+                f"for partition {survey.name(p)}, {problem}."
+            ),
         )
     draft.rows[p][:] = replicas
     draft.chosen.add(p)

@@ -74,18 +74,22 @@ def _done(move: Move, now: dict[PartitionKey, PlanPartition]) -> bool:
 
 def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> Waiting | None:
     if partition is None:
-        message = "The partition or its topic no longer exists; create another Rebalance."
+        message = (
+            "The partition is not moved, because it or its topic no longer exists; create "
+            "another Rebalance."
+        )
         return Waiting(move=move, reason="Gone", message=message)
     if partition.isr_margin < 0:
         message = (
-            f"In sync: {counted(len(partition.isr), 'replica')}, fewer than min ISR"
-            f" {partition.min_isr}; it moves when they are back."
+            f"The partition has {counted(len(partition.isr), 'replica')} in sync, fewer than min "
+            f"ISR {partition.min_isr}; it moves when enough replicas are in sync."
         )
         return Waiting(move=move, reason="UnderMinISR", message=message)
     if limits.max_bytes is not None and move.copied_bytes > limits.max_bytes:
         message = (
-            f"It copies {move.copied_bytes} bytes, more than a wave may"
-            f" ({limits.max_bytes}); raise the limit to at least that."
+            f"The move copies {move.copied_bytes} bytes, more than limits.maxBytes allows at the "
+            f"same time ({limits.max_bytes}); raise limits.maxBytes to at least "
+            f"{move.copied_bytes}."
         )
         return Waiting(move=move, reason="TooLarge", message=message)
     return None

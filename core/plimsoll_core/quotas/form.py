@@ -34,12 +34,12 @@ def malformed_entity(entity: QuotaEntity) -> str:
             return "Invalid empty client quota entity."
         names = (entity.user, entity.client_id)
         if any(name is not None and len(name) > NAME_MAX for name in names):
-            return f"A user name or client id may have at most {NAME_MAX} characters."
+            return f"The user name or client id of a quota may have at most {NAME_MAX} characters."
         return ""
     if of_client:
-        return "An IP entity cannot be combined with a user or a client id."
+        return "A quota of an IP address cannot be combined with a user or a client id."
     if entity.ip != DEFAULT and address(entity.ip) is None:
-        return f"{entity.ip[:100]!r} is not an IP address."
+        return f"The quota's entity {entity.ip[:100]!r} is not an IP address."
     return ""
 
 
@@ -59,7 +59,7 @@ def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
     if most is not None and value > most:
         return f"Quota {key} may be at most {most}."
     if most is not None and abs(value % 1.0) > _FRACTION:
-        return f"{key} must be a whole number."
+        return f"Quota {key} must be a whole number."
     return ""
 
 

@@ -153,9 +153,12 @@ def malformed(acl: Acl) -> str | None:
     if not acl.name:
         return "The resource name of the ACL is empty."
     if not (kind and separator and user):
-        return "The principal of an ACL must be a type and a name, like User:alice."
+        return "The principal of an ACL must be a type and a name, such as User:alice."
     if acl.resource is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
-        return f"The only resource of type Cluster is {CLUSTER_NAME}."
+        return (
+            f"An ACL on the cluster must name the resource {CLUSTER_NAME}, the only one of type "
+            "Cluster."
+        )
     if not acl.host:
         return "The host of the ACL is empty; use * for every host."
     return None
@@ -168,7 +171,7 @@ def _too_long(acl: Acl) -> str | None:
     if _size(acl.principal) > NAME_BYTES_MAX:
         return f"A principal in an ACL may have at most {NAME_BYTES_MAX} bytes."
     if _size(acl.host) > HOST_BYTES_MAX:
-        return f"A host in an ACL must be an address of at most {HOST_BYTES_MAX} bytes."
+        return f"The host of an ACL must be an address of at most {HOST_BYTES_MAX} bytes, or *."
     return None
 
 

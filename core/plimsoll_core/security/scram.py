@@ -178,13 +178,16 @@ def begin(
 
 def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
     if len(message) > MESSAGE_BYTES_MAX:
-        raise ScramError("the client's first message is too long")
+        raise ScramError("the client's first SCRAM message is too long")
     found = _FIRST.fullmatch(message)
     if found is None or found[1] not in (b"n", b"y"):
-        raise ScramError("the client's first message is malformed, or asks for channel binding")
+        raise ScramError(
+            "the client's first SCRAM message is malformed, or asks for channel binding, which "
+            "is not supported"
+        )
     bare = _FIRST_BARE.fullmatch(found[3])
     if bare is None:
-        raise ScramError("the client's first message is malformed")
+        raise ScramError("the client's first SCRAM message is malformed")
     if b"tokenauth=true" in bare[3]:
         raise ScramError("the client logs in with a delegation token, which is not supported")
     user = _name(bare[1])
@@ -199,10 +202,15 @@ def _name(sent: bytes) -> str:
     try:
         text = sent.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("the client's user name is not valid UTF-8") from error
+        raise ScramError(
+            "the user name in the client's first SCRAM message is not valid UTF-8"
+        ) from error
     rest = text.replace("=2C", "").replace("=3D", "")
     if "=" in rest:
-        raise ScramError("the client's user name has an equals sign that is not escaped as =3D")
+        raise ScramError(
+            "the user name in the client's first SCRAM message has an equals sign that is not "
+            "escaped as =3D"
+        )
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -214,14 +222,17 @@ def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
     if len(client_final) <= MESSAGE_BYTES_MAX:
         found = _LAST.fullmatch(client_final)
     if found is None:
-        raise ScramError("the client's second message is malformed")
+        raise ScramError("the client's second SCRAM message is malformed")
     binding, proof = _base64(found[2]), _base64(found[4])
     # As Kafka: librdkafka before 2.8 puts its own nonce before the whole of it once more.
     if not found[3].decode().endswith(challenge.nonce):
-        raise ScramError("the client's second message answers another challenge than it was sent")
+        raise ScramError(
+            "the client's second SCRAM message answers another challenge than the broker sent"
+        )
     if binding != challenge.gs2_header:
         raise ScramError(
-            "the client's second message states another channel binding than its first"
+            "the client's second SCRAM message states another channel binding than its first "
+            "message"
         )
     mechanism, credential = challenge.mechanism, challenge.credential
     signed = b",".join((challenge.client_first_bare, challenge.server_first, found[1]))
@@ -229,7 +240,7 @@ def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
         if _fits(mechanism, stored_key, signed, proof) and credential is not None:
             signature = _hmac(mechanism, server_key, signed)
             return Proven(challenge.user, stored_key, b"v=" + base64.b64encode(signature))
-    raise ScramError("the user does not exist, or the password is wrong")
+    raise ScramError("the login failed: the user does not exist, or the password is wrong")
 
 
 def _candidates(
@@ -257,7 +268,7 @@ def _base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ScramError("the client's second message is not valid base64") from error
+        raise ScramError("the client's second SCRAM message is not valid base64") from error
 
 
 def _hmac(mechanism: ScramMechanism, key: bytes, text: bytes) -> bytes:

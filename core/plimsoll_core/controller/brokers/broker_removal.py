@@ -57,8 +57,8 @@ def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None
     return Refusal(
         reason=Reason.BrokerLeaving,
         message=(
-            f"{sentence_start(brokers_text(going))} {are} leaving the cluster and {take} no new"
-            " replicas: name others."
+            f"{sentence_start(brokers_text(going))} {are} leaving the cluster and {take} no new "
+            "replicas: name other brokers for these replicas."
         ),
     )
 
@@ -71,7 +71,9 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
         who = sentence_start(brokers_text(leaving))
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"{who} cannot leave: no other broker would remain. Add brokers first.",
+            message=(
+                f"{who} cannot leave the cluster: no other broker would remain. Add brokers first."
+            ),
         )
     held = _held(image, leaving)
     return (
@@ -154,9 +156,9 @@ def _rack_lost(
     return Refusal(
         reason=Reason.NotEnoughBrokers,
         message=(
-            "Racks are required, and the brokers that would remain are all in rack"
-            f" {', '.join(left) or '(none)'}: add a broker in another rack first, or set"
-            " spec.racks.policy to Preferred."
+            "These brokers cannot leave: spec.racks requires replicas in two racks, and the "
+            f"brokers that would remain are all in rack {', '.join(left) or '(none)'}. Add a "
+            "broker in another rack first, or set spec.racks.policy to Preferred."
         ),
     )
 

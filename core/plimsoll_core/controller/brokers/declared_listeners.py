@@ -56,14 +56,20 @@ def names_and_ports_are_used_once(
     for what, counted in (("name", names), ("port", ports)):
         for value, times in sorted(counted.items()):
             if times > 1:
-                return _invalid(f"The {what} {value} is that of {times} listeners.")
+                return _invalid(
+                    f"spec.listeners has {times} listeners with the {what} {value}; give each "
+                    "its own."
+                )
     return None
 
 
 def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
     for listener in listeners:
         if listener.port in RESERVED_PORTS or not PORT_MIN <= listener.port <= PORT_MAX:
-            text = f"Listener {listener.name}: a port is {PORT_MIN} to {PORT_MAX}, and none of"
+            text = (
+                f"Listener {listener.name}: its port must be from {PORT_MIN} to {PORT_MAX}, and "
+                "none of"
+            )
             return _invalid(f"{text} 9091, 9093, 9100 and 9101, not {listener.port}.")
     return None
 
@@ -91,7 +97,10 @@ def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...])
     again."""
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
-            return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")
+            return _invalid(
+                f"Listener {listener.name} accepts logins by tokens and therefore needs tls; set "
+                "it."
+            )
     return None
 
 
@@ -102,7 +111,10 @@ def certificates_are_shown(
     handshake."""
     for listener in listeners:
         if TLS_LOGIN in listener.authentication and not listener.tls:
-            return _invalid(f"Listener {listener.name}: a login by certificates needs tls.")
+            return _invalid(
+                f"Listener {listener.name} accepts logins by certificates and therefore needs "
+                "tls; set it."
+            )
     return None
 
 
@@ -117,12 +129,15 @@ def addresses_are_possible(
         brokers = [one.broker_id for one in stated]
         if brokers != sorted(set(brokers)):
             return _invalid(
-                f"Listener {listener.name}: each broker has one address; state them "
-                "in the order of broker ids."
+                f"Listener {listener.name} must have one address for each broker, in the order "
+                "of broker ids."
             )
         for one in stated:
             if not 0 < len(one.host) <= HOST_MAX or not 0 < one.port <= PORT_MAX:
-                text = f"{one.host[:HOST_MAX]!r} and port {one.port} are not a valid address."
+                text = (
+                    f"the host {one.host[:HOST_MAX]!r} and the port {one.port} are not a valid "
+                    "address."
+                )
                 return _invalid(f"Listener {listener.name}, broker {one.broker_id}: {text}")
     return None
 

@@ -101,9 +101,9 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
         return Refusal(
             reason=Reason.BrokerLeaving,
             message=(
-                f"{sentence_start(who)} {are} still being removed and may join again when that has"
-                " ended; the operator retries. To let other brokers join instead, exclude"
-                f" {who} (spec.brokers.excludedIds)."
+                f"{sentence_start(who)} cannot join the cluster yet: {who} {are} still being "
+                "removed from it. The operator retries when that has ended. To let other brokers "
+                f"join instead, exclude {who} (spec.brokers.excludedIds)."
             ),
         )
     early = sorted({*turn.image.released.values()}.intersection(wanted))
@@ -114,8 +114,9 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
     return Refusal(
         reason=Reason.VolumeInUse,
         message=(
-            f"The former {volumes} of {who} {are} still being deleted; {who} may join again after"
-            " that, and the operator retries."
+            f"{sentence_start(who)} cannot join the cluster yet: the former {volumes} {are} "
+            f"still being deleted. The operator retries until {who} can join; nothing needs to "
+            "be done."
         ),
     )
 

@@ -171,7 +171,10 @@ def cluster_is_declared(turn: DecisionContext, request: RegisterBroker) -> Refus
         return None
     return Refusal(
         reason=Reason.NotController,
-        message="The cluster is not declared yet. Retry in a moment.",
+        message=(
+            "The broker cannot register yet: no LogCluster object has declared this cluster. The "
+            "broker retries by itself."
+        ),
     )
 
 
@@ -234,8 +237,8 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
         return Refusal(
             reason=Reason.InvalidRegistration,
             message=(
-                f"Broker {request.broker_id} registered without a data directory or named one "
-                "twice. Run a broker image of this release."
+                f"The registration of broker {request.broker_id} is refused: it names no data "
+                "directory, or one twice. Run a broker image of this release."
             ),
         )
     for broker_id, broker in sorted(turn.image.brokers.items()):
@@ -266,8 +269,9 @@ def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Re
     return Refusal(
         reason=Reason.DuplicateBrokerRegistration,
         message=(
-            f"Another process with other directories is registered as broker {request.broker_id}; "
-            "this process may register once that process has been silent for the session timeout."
+            f"The process cannot register as broker {request.broker_id}, because another process "
+            "with other directories is registered as that broker. The process retries, and may "
+            "register once the other one has been silent for the session timeout."
         ),
     )
 

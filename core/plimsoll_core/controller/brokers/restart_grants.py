@@ -33,7 +33,7 @@ def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | 
     if broker is None and request.broker_id not in image.members:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
-            message=f"There is no broker {request.broker_id} to restart.",
+            message=f"The cluster has no broker {request.broker_id}, so it cannot be restarted.",
         )
     open_grant = image.grants.get(request.broker_id)
     if open_grant is not None and _same(open_grant, request):

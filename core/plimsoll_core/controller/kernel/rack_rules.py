@@ -65,9 +65,9 @@ def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
             return Refusal(
                 reason=Reason.InvalidReplicationFactor,
                 message=(
-                    f"Racks are required, and the replicas {replicas_text(row)} would not be"
-                    f" in two racks (only in {', '.join(racks) or 'none'}). Bring brokers of"
-                    " another rack back, or choose brokers of two racks."
+                    f"Replicas on brokers {replicas_text(row)} would not be in two racks, which "
+                    f"spec.racks requires (only in {', '.join(racks) or 'none'}). Bring brokers "
+                    "of another rack back, or choose brokers of two racks."
                 ),
             )
     return None

@@ -60,7 +60,9 @@ class HourHold:
 
     @property
     def refusal(self) -> Refusal:
-        return Refusal(reason=self.reason, message=f"Waits until {self.until}.")
+        return Refusal(
+            reason=self.reason, message=f"The requested change waits until {self.until}."
+        )
 
 
 def hour_hold(hours: Hours, work: VoluntaryWork, *, urgent: bool = False) -> HourHold | None:

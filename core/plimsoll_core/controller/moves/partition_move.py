@@ -159,8 +159,8 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"The target {replicas_text(target)} of"
-            f" {turn.image.topics[p.topic_id].name}-{p.index} {problem}."
+            f"The replica list {replicas_text(target)}, to which partition "
+            f"{turn.image.topics[p.topic_id].name}-{p.index} should move, {problem}."
         ),
     )
 
@@ -253,7 +253,7 @@ def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
             return partition
     return Refusal(
         reason=Reason.UnknownTopicOrPartition,
-        message=f"There is no partition {one.index} of a topic {one.topic}.",
+        message=f"The request names partition {one.topic}-{one.index}, which does not exist.",
     )
 
 
@@ -331,7 +331,7 @@ def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refu
 
 def limit(turn: DecisionContext, request: LimitMovement) -> Answer | Refusal:
     if request.bytes_per_second < 1:
-        text = "A throttle must be at least one byte per second."
+        text = "The throttle of a move must be at least one byte per second."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     if request.bytes_per_second != turn.image.movement_bytes_per_second:
         turn.add(

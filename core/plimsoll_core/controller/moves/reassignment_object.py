@@ -90,14 +90,16 @@ def wrong_form(request: RunReassignment) -> Refusal | None:
             return refusal
         named, indexes = listed.setdefault(move.topic, set()), set(move.partitions or ())
         if both := named & indexes:
-            return _invalid(f"Two moves name {move.topic}-{min(both)}. Name it once.")
+            return _invalid(
+                f"Two entries of spec.moves name partition {move.topic}-{min(both)}. Name it once."
+            )
         named |= indexes
         # With `awayFrom` and no list, only where replicas are says which ones it is about.
         all_of_it = move.partitions is None and move.away_from is None
         if (all_of_it and named) or (move.topic in whole and (all_of_it or indexes)):
             return _invalid(
-                f"One move names all partitions of {move.topic}, and another names some of"
-                " them. Name each partition once."
+                f"One entry of spec.moves names all partitions of topic {move.topic}, and "
+                "another names some of them. Name each partition once."
             )
         if all_of_it:
             whole.add(move.topic)
@@ -135,13 +137,23 @@ def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named |
         for p in partitions:
             refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
             if p.key in seen:
-                refusal = _invalid(f"Two moves name {move.topic}-{p.index}. Name it once.")
+                refusal = _invalid(
+                    f"Two entries of spec.moves name partition {move.topic}-{p.index}. Name it "
+                    "once."
+                )
             if refusal:
                 return refusal
             seen.add(p.key)
         found.append((move, partitions))
     leaves = any(move.away_from and move.partitions != () for move in request.moves)
-    return found if seen or leaves else _invalid("The moves match no partition.")
+    return (
+        found
+        if seen or leaves
+        else _invalid(
+            "spec.moves of the Reassignment matches no partition; name existing topics and "
+            "partitions."
+        )
+    )
 
 
 def _check_form(move: TopicMove) -> Refusal | None:
@@ -150,19 +162,20 @@ def _check_form(move: TopicMove) -> Refusal | None:
     ]
     if len(ways) != 1:
         return _invalid(
-            "Each move must have exactly one of replicas, replicationFactor and awayFrom."
+            "Each entry of spec.moves must have exactly one of replicas, replicationFactor and "
+            "awayFrom."
         )
     if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
         return _invalid(f"A move of topic {move.topic} names a broker twice.")
     if move.replication_factor is not None and move.replication_factor < 1:
-        return _invalid("replicationFactor must be at least 1.")
+        return _invalid("The replicationFactor of a move must be at least 1.")
     return None
 
 
 def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Refusal:
     topic_id = turn.image.topic_ids.get(move.topic)
     if topic_id is None:
-        return _unknown(f"There is no topic {move.topic}.")
+        return _unknown(f"The Reassignment names topic {move.topic}, which does not exist.")
     count = turn.image.topics[topic_id].partitions
     indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
     missing = [index for index in indexes if not 0 <= index < count]
@@ -252,8 +265,8 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
         return hold.refusal
     if len(turn.image.reassignments) >= ROWS_MAX:
         text = (
-            f"The cluster already remembers {ROWS_MAX} Reassignments. Delete old Reassignment "
-            "objects."
+            f"The Reassignment cannot start: the cluster already keeps {ROWS_MAX} Reassignments. "
+            "Delete old Reassignment objects."
         )
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     if (missing := missing_names(turn, request)) is not None:
@@ -412,7 +425,10 @@ def _waiting_for(
     for key in keys:
         p = turn.image.partitions[key]
         if p.moving and p.leader is None:
-            text = f"{_name(turn, p)} has no leader that could be copied from."
+            text = (
+                f"Partition {_name(turn, p)} has no leader, so its new replicas cannot be copied "
+                "yet. The move goes on by itself when the partition has a leader again."
+            )
             return _state(row, NO_LEADER, text)
         if p.moving and (full := stuck_on_disk(turn, p)) is not None:
             return _state(row, DISK_FULL, full)
@@ -424,7 +440,7 @@ def _waiting_for(
     down = missing.keys() - {broker}
     others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
     text = (
-        f"{down_text(broker)}{others}; {len(waiting)} partitions wait for it, such as"
+        f"{down_text(broker)}{others}; {len(waiting)} partitions wait for broker {broker}, such as"
         f" {_name(turn, waiting[0])}."
     )
     return _state(row, TARGET_DOWN, text)

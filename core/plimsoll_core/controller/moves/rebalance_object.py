@@ -55,7 +55,7 @@ from plimsoll_core.messages.moves import (
     RunRebalance,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, counted, down_text, is_or_are
 from plimsoll_core.planner.placement import EXPLICIT
 from plimsoll_core.planner.rebalance import too_old
 
@@ -128,7 +128,10 @@ def _new_row(request: BeginRebalance) -> Rebalance:
 def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
     uid, rows = request.object.uid, turn.image.rebalances
     if uid not in rows and len(rows) >= ROWS_MAX:
-        text = f"The cluster already remembers {ROWS_MAX} Rebalances. Delete old Rebalance objects."
+        text = (
+            f"The Rebalance cannot start: the cluster already keeps {ROWS_MAX} Rebalances. "
+            "Delete old Rebalance objects."
+        )
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     others = (row for _, row in sorted(rows.items()) if row.object.uid != uid)
     other = next((row for row in others if row.phase == "Running"), None)
@@ -432,12 +435,12 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
         takes = turn.image.takes_replicas(broker)
         state = down_text(broker) if takes else f"Broker {broker} takes no replicas any more"
         return looks.TARGET_DOWN, (
-            f"{state}{others}; {len(rows)} partitions wait for it, such as"
+            f"{state}{others}; {len(rows)} partitions wait for broker {broker}, such as"
             f" {looks.name(turn, rows[0][1])}."
         )
     if waits.others:
         reason, (sentence, count) = next(iter(waits.others.items()))
-        more = f" So do {count - 1} more." if count > 1 else ""
+        more = f" The same holds for {counted(count - 1, 'more partition')}." if count > 1 else ""
         return reason, sentence + more
     return None
 

@@ -97,7 +97,11 @@ def settle(turn: DecisionContext, rest: RebalanceRest, look: Look) -> None:
 def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
     _, p = row
     if p.leader is None:
-        look.stuck.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
+        look.stuck.add(
+            NO_LEADER,
+            f"Partition {name(turn, p)} has no leader, so its new replicas cannot be copied yet; "
+            "it moves when it has a leader again.",
+        )
     if (full := stuck_on_disk(turn, p)) is not None:
         look.stuck.add(DISK_FULL, full)
     missing = waited_for(turn, p)
@@ -205,11 +209,15 @@ def _may_move(turn: DecisionContext, row: Row, look: Look) -> bool:
     if not burdened(move):
         return True
     if p.leader is None:
-        look.waits.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
+        look.waits.add(
+            NO_LEADER,
+            f"Partition {name(turn, p)} has no leader, so its new replicas cannot be copied yet; "
+            "it moves when it has a leader again.",
+        )
     elif len(p.isr) < p.effective_min_isr:
         text = (
-            f"{name(turn, p)} has {len(p.isr)} replicas in sync, fewer than min ISR"
-            f" {p.effective_min_isr}; it moves when they are back."
+            f"Partition {name(turn, p)} has {len(p.isr)} replicas in sync, fewer than min ISR "
+            f"{p.effective_min_isr}; it moves when enough replicas are in sync."
         )
         look.waits.add(UNDER_MIN_ISR, text)
     else:
@@ -220,8 +228,9 @@ def _may_move(turn: DecisionContext, row: Row, look: Look) -> bool:
 def _too_large(turn: DecisionContext, row: Row, max_bytes: int) -> str:
     move, p = row
     return (
-        f"{name(turn, p)} copies {move.copied_bytes} bytes, more than may move at the same time"
-        f" ({max_bytes}); raise limits.maxBytes to at least that."
+        f"The move of partition {name(turn, p)} copies {move.copied_bytes} bytes, more than "
+        f"limits.maxBytes allows at the same time ({max_bytes}); raise limits.maxBytes to at "
+        f"least {move.copied_bytes}."
     )
 
 
@@ -293,9 +302,14 @@ def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
     partition. `held` is the object that holds the partition, until all moves of that object have
     ended. None means that a client is moving it, or that the mover is not known any more."""
     if held is not None and not p.moving:
-        return f"{held} holds {name(turn, p)} until it has ended; the Rebalance waits for that."
+        return (
+            f"{held} keeps partition {name(turn, p)} until it has ended; the Rebalance waits for "
+            "that."
+        )
     mover = "Another request" if held is None else str(held)
-    return f"{mover} moves {name(turn, p)}; the Rebalance waits until that has ended."
+    return (
+        f"{mover} moves partition {name(turn, p)}; the Rebalance waits until that move has ended."
+    )
 
 
 def name(turn: DecisionContext, p: Partition) -> str:

@@ -132,10 +132,11 @@ def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
         out = not turn.may_lead(broker, p)
         if disk.free_bytes < left or (out and disk.room_bytes < 0):
             return (
-                f"The disk of broker {broker} is full: {bytes_text(disk.free_bytes)} of"
-                f" {bytes_text(disk.all_bytes)} are free, and {bytes_text(left)} of"
-                f" {turn.image.topics[p.topic_id].name}-{p.index} are missing. Enlarge"
-                " storage.size, delete records, or cancel the move."
+                f"The disk of broker {broker} is too full for the move: "
+                f"{bytes_text(disk.free_bytes)} of {bytes_text(disk.all_bytes)} are free, and "
+                f"{bytes_text(left)} of partition {turn.image.topics[p.topic_id].name}-{p.index} "
+                "are still to be copied. Enlarge storage.size, delete records, or cancel the "
+                "move."
             )
     return None
 

@@ -132,8 +132,8 @@ def controller_is_not_behind(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.NotController,
-        "the leader that proposed an ISR has newer metadata than this controller, so it must ask"
-        " the newer controller.",
+        "the leader that proposed an ISR has newer metadata than this controller, so the leader "
+        "must ask the newer controller; it does so by itself.",
     )
 
 
@@ -153,7 +153,8 @@ def sender_is_leader(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.InvalidRequest,
-        f"broker {case.sender} proposed an ISR but does not lead the partition.",
+        f"broker {case.sender} proposed an ISR but does not lead the partition. Nothing needs to "
+        "be done: the broker learns the leader from the metadata.",
     )
 
 
@@ -171,16 +172,24 @@ def partition_epoch_is_current(case: Case) -> Refusal | None:
 def members_are_replicas(case: Case) -> Refusal | None:
     members = [member.broker_id for member in case.proposal.new_isr]
     if len(set(members)) != len(members):
-        return case.refuse(Reason.InvalidRequest, "the proposed ISR names a broker twice.")
+        return case.refuse(
+            Reason.InvalidRequest,
+            "the ISR that the leader proposed names a broker twice; this is a bug of the broker, "
+            "please report it.",
+        )
     strangers = set(members) - set(case.partition.replicas)
     if strangers:
         return case.refuse(
             Reason.InvalidRequest,
-            f"the proposed ISR names broker {min(strangers)}, which has no replica of the"
-            " partition.",
+            f"the ISR that the leader proposed names broker {min(strangers)}, which has no "
+            "replica of the partition; this is a bug of the broker, please report it.",
         )
     if case.sender not in members:
-        return case.refuse(Reason.InvalidRequest, "the proposed ISR lacks the leader.")
+        return case.refuse(
+            Reason.InvalidRequest,
+            "the ISR that the leader proposed does not contain the leader itself; this is a bug "
+            "of the broker, please report it.",
+        )
     return None
 
 

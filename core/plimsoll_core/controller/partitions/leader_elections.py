@@ -108,7 +108,7 @@ def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
     found = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, name.index))
     return found or Refusal(
         reason=Reason.UnknownTopicOrPartition,
-        message=f"There is no partition {name.index} of a topic {name.topic}.",
+        message=f"The request names partition {name.topic}-{name.index}, which does not exist.",
     )
 
 
@@ -170,9 +170,9 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            f"None of the partition's replicas {replicas_text(partition.replicas)} is on an "
-            "active broker and has reported its log. Start one of these brokers, and retry after "
-            "some seconds."
+            "The partition cannot get a leader: none of the brokers of its replicas "
+            f"({replicas_text(partition.replicas)}) is active and has reported its log. Start "
+            "one of these brokers, and retry after some seconds."
         ),
     )
 
@@ -249,9 +249,12 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
             "volume."
         )
     elif not turn.may_lead(leader, partition):
-        why = "it is not active now (not registered, fenced, stopping, or its disk failed)."
+        why = (
+            "the broker is not active now (not registered, fenced, stopping, or its disk "
+            "failed). Start the broker, or name another leader."
+        )
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
-        why = "it has not reported its log yet. The operator retries."
+        why = "the broker has not reported its log yet. The operator retries."
     else:
         return None
     return Refusal(reason=Reason.LeaderNotEligible, message=where + why)

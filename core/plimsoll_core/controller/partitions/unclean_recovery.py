@@ -271,7 +271,10 @@ def _led(turn: DecisionContext, partition: Partition) -> Outlook:
     missing = tuple(r for r in partition.replicas if r not in partition.isr)
     return Outlook(
         cause=_cause(turn, partition, missing, "CatchingUp"),
-        why=f"Replicas are not in the ISR: {_list(turn, partition, missing, 'CatchingUp')}.",
+        why=(
+            "The partition has replicas that are not in its ISR: "
+            f"{_list(turn, partition, missing, 'CatchingUp')}."
+        ),
         waits_for=missing,
     )
 
@@ -280,7 +283,7 @@ def _waits_for_any(
     turn: DecisionContext, partition: Partition, trusted: tuple[BrokerId, ...]
 ) -> Outlook:
     who = _list(turn, partition, trusted, "CatchingUp")
-    why = f"The first complete replica that returns is elected: {who}."
+    why = f"The partition has no leader until one of its complete replicas returns: {who}."
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
         why += " After a short wait another active replica leads instead."
     return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
@@ -294,9 +297,9 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     silent = tuple(member for member in asked if member not in logs)
     if strategy == "Manual":
         why = (
-            "No replica certainly holds all committed records. Name a leader in the Topic's "
-            "spec.uncleanRecovery.elect, best the one with the latest log: records that it lacks "
-            "are lost."
+            "The partition has no leader, because no replica certainly holds all committed "
+            "records. Name a leader in the Topic's spec.uncleanRecovery.elect, best the replica "
+            "with the latest log: records that it lacks are lost."
         )
         if silent:
             why += f" Not reported yet: {_list(turn, partition, silent)}."
@@ -306,12 +309,16 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     if silent:
         rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
         why = (
-            "No replica is certainly complete. These replicas must report their logs first, then "
-            f"{rest}: {_list(turn, partition, silent)}."
+            "The partition has no leader, because no replica is certainly complete. These "
+            f"replicas must report their logs first, then {rest}: "
+            f"{_list(turn, partition, silent)}."
         )
     else:
         who = _list(turn, partition, waits_for)
-        why = f"The most complete log leads as soon as its broker can: {who}."
+        why = (
+            "The partition gets the replica with the most complete log as its leader as soon as "
+            f"its broker can lead: {who}."
+        )
     return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
 
 

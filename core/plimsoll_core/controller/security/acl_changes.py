@@ -46,11 +46,14 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
         if text := malformed(acl):
             return Refusal(reason=Reason.InvalidRequest, message=text)
     if len(new) > CHANGES_MAX:
-        text = f"One request can add at most {CHANGES_MAX} rules, not {len(new)}."
+        text = f"One request can add at most {CHANGES_MAX} ACL rules, not {len(new)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     count = len(known) + sum(acl not in known for acl in new)
     if new and count > ACLS_MAX:
-        text = f"A cluster can have at most {ACLS_MAX} rules; this request would make it {count}."
+        text = (
+            f"A cluster can have at most {ACLS_MAX} ACL rules; with this request it would have "
+            f"{count}."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for some in parts(new):
         turn.add(AclsAdded(cause="added", acls=some, owner=owner))
@@ -86,7 +89,10 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
                 gone[acl] = None
         deleted.append(tuple(_told(turn, acl) for acl in found))
     if len(gone) > CHANGES_MAX:
-        text = f"One request can remove at most {CHANGES_MAX} rules; its filters match {len(gone)}."
+        text = (
+            f"One request can remove at most {CHANGES_MAX} ACL rules; its filters match "
+            f"{len(gone)}."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for some in parts(gone):
         turn.add(AclsRemoved(cause="removed by a client", acls=some))
@@ -101,5 +107,8 @@ def _told(turn: DecisionContext, acl: Acl) -> DeletedAcl:
     if not owners:
         return DeletedAcl(acl=acl)
     holder = security.object_of(owners[0])
-    text = f"The rule is declared by the object {holder}; edit its spec.acls."
+    text = (
+        f"The ACL rule is declared by the object {holder}, so a client cannot change it; edit "
+        "spec.acls of that object."
+    )
     return DeletedAcl(acl=acl, code=Code.POLICY_VIOLATION, message=text)

@@ -103,7 +103,10 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         return Refusal(reason=Reason.UserNameTaken, message=text)
     other = next((u for u in security.users.values() if u.object == request.object), None)
     if other is not None and other.user_name != name:
-        text = f"This object declares the user {other.user_name}; its name cannot be changed."
+        text = (
+            f"This User object declares the user {other.user_name}, and the name of a user "
+            "cannot be changed. Set the former name back, or create another User object."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     if holder is None and len(security.users) >= USERS_MAX:
         text = (

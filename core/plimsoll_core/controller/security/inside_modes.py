@@ -42,7 +42,8 @@ def allow_certificates(turn: DecisionContext, request: AllowCertificates) -> Ans
         return refusal
     if len(request.sha256) > CERTIFICATES_MAX:
         text = (
-            f"A broker can have at most {CERTIFICATES_MAX} certificates, not {len(request.sha256)}."
+            f"A broker can have at most {CERTIFICATES_MAX} internal certificates, not "
+            f"{len(request.sha256)}."
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     turn.add(
@@ -59,8 +60,8 @@ def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:
     if abs(ORDER.index(now) - ORDER.index(wanted)) == 1:
         return None
     text = (
-        f"The mode cannot change from {now.value} to {wanted.value} directly, only through "
-        "Permissive."
+        f"The internal TLS mode (spec.certificates.internal.mode) cannot change from {now.value} "
+        f"to {wanted.value} directly; set it to Permissive first."
     )
     return Refusal(reason=Reason.InvalidRequest, message=text)
 
@@ -70,7 +71,10 @@ def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
     None."""
     for _, broker in sorted(turn.image.brokers.items()):
         if not broker.fenced and (why := _not_ready(turn, broker, wanted)):
-            text = f"{wanted.value} waits: broker {broker.id} {why}."
+            text = (
+                f"The change of internal TLS to mode {wanted.value} waits: broker {broker.id} "
+                f"{why}."
+            )
             return Refusal(reason=Reason.InsideNotReady, message=text)
     return None
 

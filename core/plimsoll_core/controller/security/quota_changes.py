@@ -61,7 +61,7 @@ def alter_quotas(turn: DecisionContext, request: AlterQuotas) -> Answer | Refusa
 
 def _refused(turn: DecisionContext, change: QuotaChange, times: int) -> Refusal | None:
     if times > 1:
-        return _no("The request names this entity twice.")
+        return _no("The request to change quotas names this entity twice; name it once.")
     if text := malformed_entity(change.entity):
         return _no(text)
     for key, value in change.values.items():
@@ -69,10 +69,16 @@ def _refused(turn: DecisionContext, change: QuotaChange, times: int) -> Refusal 
             return _no(text)
     row = turn.image.quotas.rows.get(change.entity)
     if row is not None and row.owner != BY_CLIENT:
-        text = f"These quotas are declared by {_holder(turn, row.owner)}; edit its spec.quotas."
+        text = (
+            f"These quotas are declared by {_holder(turn, row.owner)}, so a client cannot change "
+            "them; edit spec.quotas of that object."
+        )
         return Refusal(reason=Reason.PolicyViolation, message=text)
     if row is None and len(turn.image.quotas.rows) >= ROWS_MAX:
-        return _no(f"A cluster can have quotas of at most {ROWS_MAX} entities.")
+        return _no(
+            f"A cluster can have quotas of at most {ROWS_MAX} entities (users, client ids, IP "
+            "addresses); delete quotas that are not needed."
+        )
     return None
 
 

@@ -40,8 +40,8 @@ _REASONS = {
 _NOBODY = Refusal(
     reason=Reason.ClusterAuthorizationFailed,
     message=(
-        "The broker forwarded this request without stating which client sent it, so its rights "
-        "cannot be checked. Retry, or use another broker."
+        "The broker forwarded this request without stating which client sent it, so the client's "
+        "rights cannot be checked. Retry, or use another broker."
     ),
 )
 
@@ -65,7 +65,10 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
     for each in needed(image, request):
         if not any(_allowed(image, behalf, *one) for one in each):
             operation, kind, name = each[0]
-            text = f"{behalf.principal} needs {operation.value} on {kind.value} {name}."
+            text = (
+                f"{behalf.principal} has no right to this request: an ACL must allow the "
+                f"operation {operation.value} on {kind.value} {name}."
+            )
             return Refusal(reason=_REASONS[kind], message=text)
     return None
 

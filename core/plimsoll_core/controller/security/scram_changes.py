@@ -56,10 +56,16 @@ def alter_scram(turn: DecisionContext, request: AlterScramCredentials) -> Answer
 
 def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
     if times > 1:
-        return _no(Reason.DuplicateCredential, "The request names this user's credential twice.")
+        return _no(
+            Reason.DuplicateCredential,
+            "The request names this user's SCRAM credential twice; name it once.",
+        )
     holder = turn.image.security.object_with_password_of(one.user)
     if holder is not None:
-        text = f"The user is declared by the object {holder}; its Secret holds the password."
+        text = (
+            f"The user is declared by the object {holder}, so a client cannot change its "
+            "password; change it in the Secret of that object."
+        )
         return _no(Reason.PolicyViolation, text)
     known = (one.user, one.mechanism) in turn.image.security.credentials
     if isinstance(one, ScramDeletion):
@@ -67,7 +73,9 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
         return None if known else _no(Reason.UnknownCredential, text)
     if not known and len(turn.image.security.credentials) >= CREDENTIALS_MAX:
         return _no(
-            Reason.InvalidRequest, f"A cluster can have at most {CREDENTIALS_MAX} credentials."
+            Reason.InvalidRequest,
+            f"A cluster can have at most {CREDENTIALS_MAX} SCRAM credentials; delete those "
+            "that are not needed.",
         )
     return unacceptable(one)
 
@@ -82,14 +90,17 @@ def unacceptable(one: ScramCredential) -> Refusal | None:
         )
         return _no(Reason.UnacceptableCredential, text)
     if not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
-        text = f"Iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {one.iterations}."
+        text = (
+            f"The iterations of a SCRAM credential must be from {ITERATIONS_MIN} to "
+            f"{ITERATIONS_MAX}, not {one.iterations}."
+        )
         return _no(Reason.UnacceptableCredential, text)
     length = key_bytes(one.mechanism)
     lengths = {len(one.stored_key), len(one.server_key)}
     if not 0 < len(one.salt) <= SALT_BYTES_MAX or lengths != {length}:
         text = (
-            f"The salt must have 1 to {SALT_BYTES_MAX} bytes, and a key of {one.mechanism} "
-            f"{length} bytes."
+            f"The salt of a SCRAM credential must have 1 to {SALT_BYTES_MAX} bytes, and a key of "
+            f"{one.mechanism} {length} bytes."
         )
         return _no(Reason.UnacceptableCredential, text)
     return None

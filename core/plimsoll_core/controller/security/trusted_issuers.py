@@ -47,19 +47,19 @@ def malformed_authorities(authorities: tuple[ClientAuthority, ...]) -> str:
     they can."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
-        return (
-            f"A cluster can trust at most {AUTHORITIES_MAX} authorities of clients, each named "
-            "once."
-        )
+        return f"A cluster can trust at most {AUTHORITIES_MAX} CAs of clients, each named once."
     if sum(len(der) for one in authorities for der in one.certificates) > BYTES_MAX:
         return (
-            f"The certificates of clients' authorities together can have at most {BYTES_MAX} bytes."
+            f"The certificates of all CAs of clients can have at most {BYTES_MAX} bytes together."
         )
     for one in authorities:
         if not 0 < len(one.name) <= NAME_CHARACTERS_MAX or len(one.source) > NAME_CHARACTERS_MAX:
-            return f"The name of an authority must have 1 to {NAME_CHARACTERS_MAX} characters."
+            return f"The name of a CA of clients must have 1 to {NAME_CHARACTERS_MAX} characters."
         if not 0 < len(one.certificates) <= CERTIFICATES_MAX:
-            return f"Authority {one.name[:100]!r} must have 1 to {CERTIFICATES_MAX} certificates."
+            return (
+                f"The CA of clients {one.name[:100]!r} must have 1 to {CERTIFICATES_MAX} "
+                "certificates."
+            )
     return ""
 
 
@@ -76,7 +76,7 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
         return _no("Each token issuer must be named once.")
     for issuer in request.issuers:
         if text := malformed_issuer(issuer):
-            return _no(f"Issuer {issuer.name[:100]}: {text}")
+            return _no(f"Token issuer {issuer.name[:100]} cannot be trusted: {text}")
     turn.add(TokenIssuersConfigured(cause="declared", issuers=request.issuers))
     return Done()
 

@@ -118,12 +118,15 @@ def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
     if wish.partitions is not None or wish.replication_factor is not None:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message="State either an assignment, or partitions and a replication factor, not both.",
+            message=(
+                "A request to create a topic must state either an assignment, or partitions and "
+                "a replication factor, not both."
+            ),
         )
     if not wish.assignment:
         return Refusal(
             reason=Reason.InvalidReplicaAssignment,
-            message="The assignment lists no partition. List at least one.",
+            message="The assignment of the new topic lists no partition. List at least one.",
         )
     refusal = check_partitions(turn, len(wish.assignment))
     return refusal or check_rows(turn, wish.assignment) or wish.assignment
@@ -220,9 +223,15 @@ def _assigned(
     factor = topic.replication_factor
     problem = None
     if len(rows) != extra:
-        problem = f"The assignment must name the replicas of {extra} partitions, not {len(rows)}."
+        problem = (
+            f"The assignment of the new partitions must name the replicas of {extra} partitions, "
+            f"not {len(rows)}."
+        )
     elif any(len(row) != factor for row in rows):
-        problem = f"Each partition of topic {topic.name} has {factor} replicas."
+        problem = (
+            f"Each partition of topic {topic.name} has {factor} replicas; name as many for each "
+            "new partition."
+        )
     if problem is not None:
         return Refusal(reason=Reason.InvalidReplicaAssignment, message=problem)
     return check_rows(turn, rows) or rows

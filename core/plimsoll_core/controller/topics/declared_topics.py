@@ -99,14 +99,14 @@ def _check_explicit(request: DeclareTopic) -> Refusal | None:
         return None
     if rows is None or len(rows) != request.partitions:
         return _invalid_placement(
-            f"An Explicit placement names the replicas of each of the {request.partitions}"
-            f" partitions, not of {len(rows or ())}."
+            f"An Explicit placement must name the replicas of all {request.partitions} "
+            f"partitions, but names those of {len(rows or ())}."
         )
     for index, row in enumerate(rows):
         if len(row) != request.replication_factor:
             return _invalid_placement(
-                f"The assignment of partition {index} has {len(row)} replicas, but"
-                f" replicationFactor is {request.replication_factor}."
+                f"The assignment of partition {index} has {len(row)} replicas, but the Topic's "
+                f"replicationFactor is {request.replication_factor}; make them equal."
             )
     return None
 

@@ -144,7 +144,8 @@ def reserved(name: str) -> Refusal | None:
     if not is_internal(name):
         return None
     message = (
-        f"{name} is a topic of the brokers. They create it when the first group is used; configure "
-        "it by spec.config of the LogCluster (offsets.topic.…)."
+        f"Topic {name} is internal: clients cannot create or change it. Brokers create it when "
+        "the first group is used; configure it by spec.config of the LogCluster "
+        "(offsets.topic.…)."
     )
     return Refusal(reason=Reason.PolicyViolation, message=message)

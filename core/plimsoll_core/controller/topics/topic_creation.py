@@ -141,10 +141,10 @@ class PartitionRoom:
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"{self.owner} has created {pool.held(self.owner)} replicas. The brokers hold at"
-                f" most {pool.capacity}, of which {pool.free} are free; {replicas} more are beyond"
-                f" the share of {self.owner}. Delete topics, or ask the owner of the cluster for a"
-                " Topic object."
+                f"{self.owner} cannot create {replicas} more replicas, because it has already "
+                f"created {pool.held(self.owner)} and would exceed its share: all clients "
+                f"together may create {pool.capacity}, of which {pool.free} are free. Delete "
+                "topics, or ask the owner of the cluster for a Topic object."
             ),
         )
 

@@ -38,10 +38,10 @@ def refuse_mass_deletion(
     return Refusal(
         reason=Reason.MassDeletion,
         message=(
-            f"{count} Topic objects disappeared within an hour; more than"
-            f" {request.removals_per_hour_max} look like an accident, so no data is removed until"
-            " the objects are applied again or the LogCluster's annotation"
-            " plimsoll.dev/acknowledge-deletion, a time, acknowledges the deletion."
+            f"{count} Topic objects disappeared within an hour. More than "
+            f"{request.removals_per_hour_max} look like an accident, so no data is removed until "
+            "the objects are applied again, or the LogCluster's annotation "
+            "plimsoll.dev/acknowledge-deletion acknowledges their deletion."
         ),
     )
 

@@ -126,12 +126,15 @@ def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
     texts = sum(map(len, (op.client_id, op.client_host, op.group_instance_id or "")))
     if protocol_bytes(op.protocols) + len(op.protocol_type) + texts > MEMBER_BYTES_MAX:
         message = (
-            f"A member's metadata may take at most {MEMBER_BYTES_MAX} bytes: subscribe to fewer "
-            "topics."
+            f"The metadata of a member of a consumer group may take at most {MEMBER_BYTES_MAX} "
+            "bytes: subscribe to fewer topics."
         )
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     if op.rebalance_timeout_ms < 0 or op.group_instance_id == "":
-        message = "The rebalance timeout must not be negative, nor group.instance.id empty."
+        message = (
+            "The member cannot join its consumer group: its rebalance timeout is negative, or "
+            "its group.instance.id is empty."
+        )
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     return None
 
@@ -153,7 +156,10 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
     full = group.size >= turn.settings.group_size_max
     full = full or not turn.state.memory.seats.admits(owner, 1)
     if full and not op.member_id and holder is None:
-        message = f"Group {op.group_id} or its coordinator has no room for another member."
+        message = (
+            f"The member cannot join group {op.group_id}: the group, or the broker that "
+            "coordinates it, has as many members as it may have."
+        )
         return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
     if op.member_id in group.pending:
         if op.group_instance_id is not None:
