@@ -131,7 +131,7 @@ def main() -> int:
     try:
         config = configs.read(arguments.config)
     except BadConfig as error:
-        logger.error("%s", error)
+        logger.error("the broker cannot start: %s", error)
         return 2
     config = _within_its_container(config)
     tune_malloc()
@@ -140,7 +140,7 @@ def main() -> int:
     try:
         uvloop.run(_run(config, output))
     except CannotStart as error:
-        logger.error("%s", error)
+        logger.error("the broker cannot start: %s", error)
         _leave_message(str(error))
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
@@ -152,7 +152,8 @@ def main() -> int:
         return 1
     except Exception:
         logger.critical(
-            "the broker exits on an internal error; please report it with this traceback",
+            "the broker exits because of an internal error; please report the error with this "
+            "traceback",
             exc_info=True,
         )
         return 1

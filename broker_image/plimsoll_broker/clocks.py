@@ -49,11 +49,15 @@ class WallClock:
         if believed != self._believed:
             self._believed = believed
             if believed:
-                logger.warning("the wall clock is right again: records are deleted by age again")
+                logger.warning(
+                    "the wall clock of this broker's node is right again, so the broker deletes "
+                    "records by age again"
+                )
             else:
                 logger.error(
-                    "the wall clock stepped by %d ms: records are not deleted by age until it is "
-                    "set back or this broker restarts; check the node's time service",
+                    "the wall clock of this broker's node jumped by %d ms, so the broker deletes "
+                    "no records by age until the clock is set back or the broker restarts; check "
+                    "the node's time service",
                     stepped_ms,
                 )
         return wall_ms if believed else None

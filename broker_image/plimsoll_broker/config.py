@@ -108,7 +108,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> BrokerConfi
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise BadConfig(f"the config file cannot be read: {error}") from error
+        raise BadConfig(f"the broker's config file cannot be read: {error}") from error
     try:
         if path.suffix in (".yaml", ".yml"):
             config = msgspec.yaml.decode(raw, type=BrokerConfig)
@@ -142,16 +142,27 @@ def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerC
 
 def _checked(config: BrokerConfig) -> BrokerConfig:
     if config.broker_id is None or config.broker_id < 0:
-        raise BadConfig(f"broker_id is missing: set it in the config or in {BROKER_ID_ENV}")
+        raise BadConfig(
+            "the broker's config lacks broker_id: set it in the config file or in the variable "
+            f"{BROKER_ID_ENV}"
+        )
     if config.advertised is None:
-        raise BadConfig(f"advertised is missing: set it in the config or in {ADVERTISED_HOST_ENV}")
+        raise BadConfig(
+            "the broker's config lacks advertised: set it in the config file or in the variable "
+            f"{ADVERTISED_HOST_ENV}"
+        )
     if not config.controllers:
-        raise BadConfig("controllers is empty: name at least one host:port")
+        raise BadConfig(
+            "the list controllers in the broker's config is empty: name at least one host:port"
+        )
     for address in config.controllers:
         try:
             host, port = split_address(address)
         except ValueError as error:
             raise BadConfig(f"controllers: {error}") from error
         if not host or not 0 < port < 65536:
-            raise BadConfig(f"controllers: {address!r} is not host:port")
+            raise BadConfig(
+                f"the list controllers in the broker's config has {address!r}, which is not of "
+                "the form host:port"
+            )
     return config

@@ -44,7 +44,11 @@ class HandlerFailures:
         now = loop.time()
         if now - self._said.get(api, -TRACEBACK_EVERY_S) >= TRACEBACK_EVERY_S:
             self._said[api] = now
-            text = f"a bug in {api} costs its client the connection ({self.counts[api]} so far)"
+            text = (
+                f"internal error of the broker while it handled a {api} request, so the client's "
+                f"connection was closed ({self.counts[api]} such errors so far); please report "
+                "this bug"
+            )
             context = {"message": text, "exception": error, COSTS: "one connection"}
             loop.call_exception_handler(context)
 
@@ -91,13 +95,13 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context)
-        message = context.get("message", "the event loop met an exception")
+        message = context.get("message", "the broker met an exception that it did not handle")
         if error is None:
             level = logging.ERROR if COSTS in context else logging.WARNING
             logger.log(level, "%s", message, exc_info=context.get("exception"))
             return
         logger.critical(
-            "%s: the broker exits; please report this bug",
+            "%s; the broker exits because of this error; please report this bug",
             message,
             exc_info=error,
         )

@@ -160,7 +160,8 @@ class InsidePeers:
     def _check_cut(self) -> None:
         if self.is_cut:
             raise ConnectionRefusedError(
-                "a drill has cut this broker's links on purpose; they work again when it ends"
+                "a drill has cut this broker's connections to other members of the cluster on "
+                "purpose; they work again when the drill ends"
             )
 
     def is_outdated(self, link: Link | None) -> bool:

@@ -84,7 +84,10 @@ class ControlConnection(asyncio.Protocol):
             self.close(f"the controller's reply cannot be read: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"the connection was lost: {exc or 'the controller closed the connection'}")
+        self._fail(
+            "the connection to the controller was lost: "
+            f"{exc or 'the controller closed the connection'}"
+        )
         self._transport = None
 
     def close(self, why: str) -> None:
@@ -132,7 +135,7 @@ class ControlConnection(asyncio.Protocol):
             raise ConnectionError(
                 "the connection to the controller is closed"
                 if self.closed
-                else "too many requests to the controller wait for a reply"
+                else "too many requests of this broker to the controller wait for a reply"
             )
         assert self._transport is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
@@ -325,7 +328,9 @@ class ControllerClient:
                         return reply.answer
                     await asyncio.sleep(next(backoffs) / 1000)
         except TimeoutError:
-            raise NoController(f"no controller answered within {timeout_ms} ms") from None
+            raise NoController(
+                f"no controller answered this broker within {timeout_ms} ms"
+            ) from None
 
     async def _attempt(
         self, connection: ControlConnection, request: BrokerRequest, *, once: bool
@@ -345,7 +350,7 @@ class ControllerClient:
                 ) from None
             return None
         if not self._accepts(reply):
-            self._leave(connection, "not the controller")
+            self._leave(connection, "the peer is not the active controller")
             return None
         return reply
 
@@ -365,7 +370,7 @@ class ControllerClient:
                 self._leave(self._connection, str(error))
             return None
         if not self._accepts(reply):
-            self._leave(connection, "not the controller")
+            self._leave(connection, "the peer is not the active controller")
             return None
         if reply.unconfirmed or self._rumour.is_due(self.highest_epoch):
             await self._look_elsewhere(heartbeat)
@@ -398,7 +403,7 @@ class ControllerClient:
         self._cut_off = why
 
     def close(self) -> None:
-        self.give_up("the broker stops")
+        self.give_up("the broker is stopping")
         renewal, self._renewal = self._renewal, None
         if renewal is not None:
             renewal.cancel()
@@ -432,7 +437,8 @@ class ControllerClient:
         if self._connection is connection:
             where = self._address or "?"
             logger.info(
-                "the connection to controller %s is closed, looking for the active one: %s",
+                "this broker closed its connection to the controller at %s and looks for the "
+                "active controller: %s",
                 *(where, why),
             )
             self._connection = None
@@ -485,7 +491,7 @@ class ControllerClient:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
         elif self._connection is present and not present.closed:
             self._connection = connection
-            present.close_when_idle("a newer connection has replaced this one")
+            present.close_when_idle("a newer connection to the controller has replaced this one")
         else:
             connection.close("the active controller is at another address")
 
@@ -496,7 +502,7 @@ class ControllerClient:
         before, self._connection = self._connection, connection
         if before is not None:
             before.close(
-                "a newer connection has replaced this one"
+                "a newer connection to the controller has replaced this one"
             )  # a renewal may have come between
         self._address = address
         self._changed.set()
@@ -560,7 +566,7 @@ class ControllerClient:
                 connection, address, reply = found
                 newer = reply.controller_epoch > self.highest_epoch or address == present
                 if newer and not reply.unconfirmed and self._accepts(reply):
-                    self.give_up(f"{address} has become the active controller")
+                    self.give_up(f"the controller at {address} has become the active one")
                     taken = connection
                     self._take(connection, address)
                     return
@@ -569,7 +575,9 @@ class ControllerClient:
                 task.cancel()
             for left in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(left, tuple) and left[0] is not taken:
-                    left[0].close("the peer is not a newer controller")
+                    left[0].close(
+                        "the peer is not a newer controller than the one that the broker follows"
+                    )
 
     async def _ask(
         self, heartbeat: Heartbeat, address: ControllerAddress

@@ -76,8 +76,8 @@ class CopyOffers:
                 await self._offer(self._to)
             except (OSError, TimeoutError, control.MalformedControlMessage) as error:
                 logger.info(
-                    "cannot offer this broker's copy of the metadata to the operator at %s; it is "
-                    "offered when the operator asks again: %s",
+                    "this broker cannot offer its copy of the metadata to the operator at %s, "
+                    "and offers it when the operator asks again: %s",
                     *(self._to, error),
                 )
             await asyncio.sleep(AGAIN_S)
@@ -113,12 +113,12 @@ class CopyOffers:
                 return
             await _send(connection, offer, stored, wanted)
             logger.warning(
-                "sent this broker's copy of the metadata up to offset %d to the operator at %s, "
-                "which restores the metadata log from it by itself",
+                "this broker sent its copy of the metadata up to offset %d to the operator at "
+                "%s, which restores the metadata log from such copies by itself",
                 *(replica.image.next_offset, address),
             )
         finally:
-            connection.close("the copy was offered")
+            connection.close("the broker has offered its copy of the metadata")
 
 
 async def _send(

@@ -93,7 +93,7 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
         records = read_records(batch.records_json)
     except MetadataTooNew as error:
         raise MetadataTooNew(
-            f"metadata at offset {batch.base_offset} cannot be read: {error}"
+            f"the cluster's metadata at offset {batch.base_offset} cannot be read: {error}"
         ) from error
     return StoredMetadata(
         image=apply_all(replica.image, records),
@@ -281,20 +281,20 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
     try:
         header = _header.decode(header_line)
         if hashlib.sha256(encoded).hexdigest() != header.sha256:
-            raise msgspec.ValidationError("the checksum differs")
+            raise msgspec.ValidationError("the snapshot does not match its checksum")
         image = decode_image(encoded)
     except msgspec.DecodeError as error:
         logger.warning(
-            "ignoring the unreadable metadata snapshot %s; the controller sends what is missing: "
-            "%s",
+            "this broker ignores its metadata snapshot %s, which is unreadable; the controller "
+            "sends the missing metadata: %s",
             name,
             error,
         )
         return None
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
         logger.warning(
-            "ignoring metadata snapshot %s: it belongs to another cluster, or has another offset "
-            "than it states; the controller sends what is missing",
+            "this broker ignores its metadata snapshot %s, which belongs to another cluster or "
+            "has another offset than it states; the controller sends the missing metadata",
             name,
         )
         return None

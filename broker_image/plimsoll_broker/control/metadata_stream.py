@@ -121,11 +121,23 @@ class MetadataStream:
                     await self._follow(connection, address)
                 finally:
                     self._connected = None
-                    connection.close("the controller closed the metadata stream")
+                    connection.close(
+                        "the controller closed the stream from which this broker reads metadata"
+                    )
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
-                logger.info("metadata stream from %s lost, reconnecting: %s", address, error)
+                logger.info(
+                    "this broker lost its metadata stream from the controller at %s and connects "
+                    "again: %s",
+                    address,
+                    error,
+                )
             except OSError as error:
-                logger.info("cannot open a metadata stream from %s, retrying: %s", address, error)
+                logger.info(
+                    "this broker cannot open a metadata stream from the controller at %s, and "
+                    "tries again: %s",
+                    address,
+                    error,
+                )
             progress = self.image.next_offset > applied
             delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
             await asyncio.sleep(delay_ms / 1000)
@@ -147,18 +159,19 @@ class MetadataStream:
             )
             if self._client.inside.is_outdated(connection.link):
                 raise ConnectionError(
-                    "this connection uses an outdated certificate or TLS mode; it is replaced"
+                    "the connection uses an outdated certificate or TLS mode, so the broker "
+                    "replaces it"
                 )
             reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
             if reply.refused is not None:
                 refused = reply.refused
                 raise ConnectionError(
-                    f"the controller refused ({refused.reason}): {refused.message}"
+                    f"the controller refused to send metadata ({refused.reason}): {refused.message}"
                 )
             if not self._client.believes(reply.controller_epoch):
                 raise ConnectionError(
-                    f"controller epoch {reply.controller_epoch} of the metadata is outdated; the"
-                    " broker knows a newer one"
+                    "the metadata comes from an outdated controller, of epoch "
+                    f"{reply.controller_epoch}; this broker knows a newer controller"
                 )
             if reply.update is not None:
                 await self._apply(reply.update)
@@ -203,8 +216,8 @@ class MetadataStream:
         """Apply no more metadata, and send no more commands that depend on partitions, until the
         broker runs a newer release."""
         logger.error(
-            "this broker cannot read newer metadata: upgrade it; until then it serves with the "
-            "last metadata that it applied: %s",
+            "this broker cannot read newer metadata: upgrade the broker; until then it serves "
+            "with the last metadata that it applied: %s",
             why,
         )
         self.unknown = why
@@ -256,8 +269,8 @@ class MetadataStream:
         next update replaces the copy by a snapshot."""
         if not self._copy_is_behind:
             logger.warning(
-                "cannot write the copy of the metadata on this broker's disk, retrying; the broker "
-                "serves without it: %s",
+                "this broker cannot write its copy of the metadata to its disk, and tries again; "
+                "it serves without the copy: %s",
                 error,
             )
         self._copy_is_behind = True
@@ -276,9 +289,9 @@ class MetadataStream:
             ) from error
         if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
             raise ConnectionError(
-                f"the controller's metadata snapshot ends at offset {image.next_offset}, but it"
-                f" stated {update.snapshot_end}, and this broker has applied all below"
-                f" {self.image.next_offset}"
+                f"the controller's metadata snapshot ends at offset {image.next_offset}, but the "
+                f"controller stated {update.snapshot_end}, and this broker has applied all "
+                f"metadata below {self.image.next_offset}"
             )
         return StoredMetadata(
             image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch

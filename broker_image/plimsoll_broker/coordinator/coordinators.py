@@ -84,7 +84,11 @@ class InternalTopics:
         if isinstance(answer, Refused):
             if answer.message != self._said:
                 self._said = answer.message
-                logger.warning("cannot create topic %s, retrying: %s", name, answer.message)
+                logger.warning(
+                    "this broker cannot have the internal topic %s created, and tries again: %s",
+                    name,
+                    answer.message,
+                )
             await asyncio.sleep(AGAIN_S)
 
 

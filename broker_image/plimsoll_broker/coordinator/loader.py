@@ -412,11 +412,15 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
         except BatchError as error:
             raise _unreadable(shard, offset, str(error)) from error
         if not headers:
-            raise _unreadable(shard, offset, "the log has no records up to its end offset")
+            raise _unreadable(shard, offset, "the log ends in unreadable records")
         position, view = 0, memoryview(data)
         for header in headers:
             if not check_crc(view, position, header.length):
-                raise _unreadable(shard, header.base_offset, "the CRC does not match")
+                raise _unreadable(
+                    shard,
+                    header.base_offset,
+                    "the CRC of the record batch does not match its content",
+                )
             body = data[position + HEADER_SIZE : position + header.length]
             position += header.length
             offset = header.next_offset

@@ -124,7 +124,9 @@ class LogEnds:
         frame = request_frame(ApiKey.LIST_OFFSETS, _VERSION, number, "plimsoll-lag", body)
         reply = bytes(await connection.request(frame, SILENCE_S))
         if int.from_bytes(reply[:_CORRELATION_BYTES]) != number:
-            raise PeerLost("the reply belongs to another request; the connection is closed")
+            raise PeerLost(
+                "the other broker's reply belongs to another request, so the connection is closed"
+            )
         told = decode_response(ApiKey.LIST_OFFSETS, _VERSION, reply[_CORRELATION_BYTES:])
         for topic in told.topics:
             partitions = named.get(topic.name, {})

@@ -82,8 +82,8 @@ def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent
         wrong, config = min(first, newest), "before"
     earliest, latest = now_ms - limits.before_ms, now_ms + limits.after_ms
     message = (
-        f"the time {wrong} of a record is out of range: it must be within {max(earliest, 0)} and "
-        f"{min(latest, 2**63 - 1)} (message.timestamp.{config}.max.ms)"
+        f"a record has the timestamp {wrong}, which is out of range: the topic allows "
+        f"{max(earliest, 0)} to {min(latest, 2**63 - 1)} (message.timestamp.{config}.max.ms)"
     )
     return BadSent(Code.INVALID_TIMESTAMP, message, (0,) if wrong == first else ())
 
@@ -115,7 +115,9 @@ def check_batch(
     largest allowed size (`OPENED_BYTES_MAX`).
     """
     if not records:
-        return BadSent(Code.INVALID_RECORD, "the request has no record batch for the partition")
+        return BadSent(
+            Code.INVALID_RECORD, "the Produce request has no record batch for the partition"
+        )
     try:
         header = parse_header(records)
     except BatchError as error:
@@ -142,23 +144,28 @@ def _code_of(reason: BadBatch, records: memoryview) -> Code:
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
     if header.length != size:
         return BadSent(
-            Code.INVALID_RECORD, "the request has more than one record batch for the partition"
+            Code.INVALID_RECORD,
+            "the Produce request has more than one record batch for the partition",
         )
     if header.base_offset != 0:
-        return BadSent(Code.INVALID_RECORD, "the base offset of a produced batch must be 0")
+        return BadSent(
+            Code.INVALID_RECORD,
+            "the record batch has a base offset other than 0, which a producer must not set",
+        )
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         return BadSent(
             Code.INVALID_RECORD,
-            "the batch's last offset delta does not match its number of records",
+            "the record batch states a last offset delta that does not match its number of records",
         )
     if header.producer_id >= 0:
         if header.base_sequence < 0:
             return BadSent(
-                Code.INVALID_RECORD, "the batch has a producer id but no sequence number"
+                Code.INVALID_RECORD, "the record batch has a producer id but no sequence number"
             )
         if header.producer_epoch < 0:
             return BadSent(
-                Code.INVALID_PRODUCER_EPOCH, "the batch has a producer id but no producer epoch"
+                Code.INVALID_PRODUCER_EPOCH,
+                "the record batch has a producer id but no producer epoch",
             )
     plain = 0 <= header.attributes <= CODEC_MAX
     return None if plain else _bad_attributes(header)
@@ -170,17 +177,18 @@ def _bad_attributes(header: BatchHeader) -> BadSent | None:
     if header.is_control or header.is_transactional:
         return BadSent(
             Code.INVALID_RECORD,
-            "the batch belongs to a transaction, and transactions are not supported",
+            "the record batch belongs to a transaction, and transactions are not supported",
         )
     if header.attributes & LOG_APPEND_TIME:
-        message = "the batch is marked LogAppendTime, which a producer must not set"
+        message = "the record batch is marked LogAppendTime, which a producer must not set"
         return BadSent(Code.INVALID_TIMESTAMP, message)
     if header.delete_horizon_ms is not None:
         return BadSent(
-            Code.INVALID_RECORD, "the batch has a delete horizon, which a producer must not set"
+            Code.INVALID_RECORD,
+            "the record batch has a delete horizon, which a producer must not set",
         )
     if header.codec > CODEC_MAX:
-        return BadSent(Code.INVALID_RECORD, "the compression codec of the batch is unknown")
+        return BadSent(Code.INVALID_RECORD, "the compression codec of the record batch is unknown")
     return None
 
 
@@ -239,8 +247,8 @@ def recompressed(
     size = HEADER_SIZE + len(body)
     if size > size_max:
         message = (
-            f"the batch has {size} bytes compressed as {NAMES[codec]}; max.message.bytes is "
-            f"{size_max}"
+            f"the record batch has {size} bytes when compressed as {NAMES[codec]}, more than the "
+            f"topic's max.message.bytes allows ({size_max})"
         )
         return BadSent(Code.MESSAGE_TOO_LARGE, message)
     attributes = header.attributes & ~CODEC_MASK | codec

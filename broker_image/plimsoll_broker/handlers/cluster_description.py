@@ -59,7 +59,10 @@ def _not_here(endpoint_type: int) -> dict[str, Any]:
     known = endpoint_type == _CONTROLLERS
     return {
         "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
-        "error_message": "This listener belongs to a broker, not to a controller.",
+        "error_message": (
+            "This listener belongs to a broker, so a client can ask it only for the endpoints of "
+            "brokers."
+        ),
         "endpoint_type": _BROKERS,
         "cluster_id": "",
         "controller_id": -1,

@@ -229,7 +229,9 @@ class _Results:
 
 
 def _too_many(resource: Any) -> dict[str, Any]:
-    message = f"The answer has {CONFIGS_MAX} configs already; ask for fewer resources at a time."
+    message = (
+        f"The request asks for more than {CONFIGS_MAX} configs; ask for fewer resources at a time."
+    )
     return {
         "error_code": Code.INVALID_REQUEST,
         "error_message": message,
@@ -274,14 +276,26 @@ def _configs(
     if kind == _BROKER and name in ("", str(view.broker_id)):
         return Code.NONE, None, _broker_configs(view) if name else []
     if kind == _BROKER and not (name.isascii() and name.isdecimal()):
-        message = f"A broker is named by its id, a whole number, not {name[:100]!r}."
+        message = (
+            f"The request names a broker {name[:100]!r}; a broker's name is its id, a whole number."
+        )
         return Code.INVALID_REQUEST, message, []
     if kind == _BROKER:
-        message = f"This is broker {view.broker_id}; ask broker {name} itself."
+        message = (
+            f"The request asks broker {view.broker_id} for the configs of broker {name}; ask "
+            f"broker {name} itself."
+        )
         return Code.INVALID_REQUEST, message, []
     if kind == _GROUP:
         # As Kafka answers for a group without configs.
-        unnamed = None if name else "Name a group: there are no default configs of groups."
+        unnamed = (
+            None
+            if name
+            else (
+                "The request names no group, and there are no default configs of groups; name a "
+                "group."
+            )
+        )
         return Code.INVALID_REQUEST if unnamed else Code.NONE, unnamed, []
     return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs in this cluster.", []
 
@@ -465,7 +479,9 @@ def _changes(view: ClusterView, resource: Any) -> tuple[ConfigChange, ...] | Ref
         number = getattr(each, "config_operation", 0)
         operation = _OPERATIONS.get(number)
         if operation is None:
-            return _invalid(f"There is no operation {number} on a config.")
+            return _invalid(
+                f"The request asks for the operation {number} on a config, which does not exist."
+            )
         if refusal := too_long(each.name, each.value):
             return refusal
         listed = operation in ("Append", "Subtract") and each.name in LISTS
@@ -496,9 +512,13 @@ def _not_a_topic(
     if kind not in (BROKER, GROUP):
         return _invalid(f"Resources of type {kind} have no configs in this cluster.")
     if kind == GROUP and not name:
-        return _invalid("Name a group: there are no default configs of groups.")
+        return _invalid(
+            "The request names no group, and there are no default configs of groups; name a group."
+        )
     if kind == BROKER and name and not (name.isascii() and name.isdecimal()):
-        return _invalid(f"A broker is named by its id, a whole number, not {name[:100]!r}.")
+        return _invalid(
+            f"The request names a broker {name[:100]!r}; a broker's name is its id, a whole number."
+        )
     if not replace and all(one.operation in ("Delete", "Subtract") for one in changes):
         return None  # neither has a config that a request could remove
     if not changes:

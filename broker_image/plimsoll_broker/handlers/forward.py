@@ -70,8 +70,8 @@ async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Ans
         return await view.command(request, wait_ms)
     except NoController:
         message = (
-            f"No controller answered within {wait_ms} ms. The request may have been carried out: "
-            "check before you repeat it."
+            f"The request has no outcome, because no controller answered within {wait_ms} ms. It "
+            "may have been carried out: check before you repeat it."
         )
         return Refused(reason="", code=Code.REQUEST_TIMED_OUT, message=message)
 
@@ -102,9 +102,9 @@ async def ask_for_changes(
     if view.image.metadata_version < CHANGES_SINCE:
         # An older controller would close the connection that also carries the heartbeats.
         message = (
-            f"This needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at"
-            f" {release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, and"
-            " leave spec.metadataVersion of the LogCluster out."
+            f"The request needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at "
+            f"{release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, "
+            "and leave spec.metadataVersion of the LogCluster out."
         )
         return _refused(names, Code.UNSUPPORTED_VERSION, message)
     match await forward(view, request, timeout_ms):

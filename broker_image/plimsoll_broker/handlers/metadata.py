@@ -104,9 +104,7 @@ class ClientLines:
         for sentence, times, left_out in self._room.due(loop.time(), LINES_MAX):
             again = f" ({times} times)" if times > 1 else ""
             more = (
-                f"; {left_out} more log lines about this client were not written"
-                if left_out
-                else ""
+                f"; {left_out} more log lines about this client were left out" if left_out else ""
             )
             self._logger.info("%s%s%s", sentence, again, more)
         if self._room:

@@ -140,7 +140,10 @@ async def _elect(
 ) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     if kind not in _KINDS:
-        message = f"There is no leader election of type {kind}; 0 is preferred, 1 is unclean."
+        message = (
+            f"The request asks for a leader election of type {kind}, which does not exist; 0 is "
+            "preferred, 1 is unclean."
+        )
         reason = Reason.InvalidRequest
         return Refused(reason=reason.name, code=reason.code, message=message)
     if names == ():

@@ -215,7 +215,10 @@ TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
 """The result of a batch that was not checked, since it could not be accepted here at that time."""
-OVERTAKES = "an earlier batch of this producer was refused; send that batch first"
+OVERTAKES = (
+    "the record batch is refused, because an earlier batch of its producer was refused; send "
+    "that batch first"
+)
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 _Sent = tuple[str, int, memoryview | None]
@@ -495,13 +498,15 @@ class ProduceHandler:
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(
-                index, Code.INVALID_REQUIRED_ACKS, "the request's acks must be -1, 0 or 1"
+                index,
+                Code.INVALID_REQUIRED_ACKS,
+                "the acks of a Produce request must be -1, 0 or 1",
             ), None
         if is_internal(topic):
             return _refused(
                 index,
                 Code.INVALID_TOPIC_EXCEPTION,
-                "this topic is internal; only brokers write to it",
+                "the topic of the Produce request is internal; only brokers may write to it",
             ), None
         if hosted is None:
             manager = self._manager
@@ -616,7 +621,8 @@ def _judged(
     the batch was not checked because the replica is offline."""
     if records is not None and len(records) > hosted.max_message_bytes:
         message = (
-            f"the batch has {len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
+            f"the record batch has {len(records)} bytes, more than the topic's max.message.bytes "
+            f"allows ({hosted.max_message_bytes})"
         )
         return BadSent(Code.MESSAGE_TOO_LARGE, message)
     if checked is NOT_HERE and hosted.replica.failed:

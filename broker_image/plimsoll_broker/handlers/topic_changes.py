@@ -220,8 +220,8 @@ def _new_topic(topic: Any) -> NewTopic:
     assignment = _assignment(topic)
     if assignment is not None and (partitions != -1 or factor != -1):
         message = (
-            "With a replica assignment, the number of partitions and the replication factor must "
-            "be -1."
+            "A request to create a topic with a replica assignment must state -1 as number of "
+            "partitions and as replication factor."
         )
         raise _BadForm(Code.INVALID_REQUEST, message)
     return NewTopic(
@@ -238,7 +238,10 @@ def _assignment(topic: Any) -> tuple[tuple[BrokerId, ...], ...] | None:
         return None
     by_index = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
-        message = "The assignment must name the partitions 0, 1, 2 and so on, each once."
+        message = (
+            "The replica assignment of a new topic must name the partitions 0, 1, 2 and so on, "
+            "each once."
+        )
         raise _BadForm(Code.INVALID_REPLICA_ASSIGNMENT, message)
     return tuple(by_index[index] for index in range(len(by_index)))
 
@@ -398,7 +401,9 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
         name, topic_id = target
         answers[target] = None
         if times[target] > 1 or (name is None) == (topic_id is None):
-            message = "Name each topic once, either by name or by id."
+            message = (
+                "A request to delete topics must name each topic once, either by name or by id."
+            )
             answers[target] = TopicAnswer(
                 name=name or "", code=Code.INVALID_REQUEST, message=message
             )

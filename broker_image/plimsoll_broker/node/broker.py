@@ -318,7 +318,9 @@ class BrokerNode:
         CannotStart if another process or broker owns it."""
         refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
         if refused is not None:
-            raise CannotStart(f"this volume cannot be used ({refused.reason}): {refused.message}")
+            raise CannotStart(
+                f"the broker's volume cannot be used ({refused.reason}): {refused.message}"
+            )
         meta = self._store.meta
         return meta.directory_id if meta is not None else None
 
@@ -345,7 +347,8 @@ class BrokerNode:
             return False
         if isinstance(answer, Refused):
             logger.warning(
-                "the controller refused this broker's changed listener endpoints, retrying: %s",
+                "the controller refused the changed listener addresses of this broker, which "
+                "sends them again: %s",
                 answer.message,
             )
         return isinstance(answer, Registered)
@@ -379,14 +382,20 @@ class BrokerNode:
                 answer = await self._client.command(request, REGISTER_MS_MAX)
             except NoController as error:
                 logger.warning(
-                    "this broker cannot register with the controller, retrying: %s", error
+                    "this broker cannot register with the controller and tries again; until then "
+                    "it serves no clients: %s",
+                    error,
                 )
                 continue
             match answer:
                 case Registered():
                     return answer
                 case Refused(reason=Reason.MetadataDismissed.name, message=message, keep_logs=kept):
-                    logger.warning("this broker begins with empty metadata: %s", message)
+                    logger.warning(
+                        "this broker gives up its copy of the metadata and starts with empty "
+                        "metadata: %s",
+                        message,
+                    )
                     await in_thread(partial(self._forget_history, stream, kept))
                     request = replace(request, previous_broker_epoch=None, position=stream.position)
                     self._registration = request
@@ -395,7 +404,9 @@ class BrokerNode:
                 case Refused(message=message):
                     if message != said:
                         logger.warning(
-                            "this broker cannot register with the controller, retrying: %s", message
+                            "this broker cannot register with the controller and tries again; "
+                            "until then it serves no clients: %s",
+                            message,
                         )
                     said = message
                     await asyncio.sleep(REGISTER_RETRY_MS / 1000)
@@ -442,9 +453,13 @@ class BrokerNode:
                 silent_ms_max=STOP_SILENT_MS_MAX, all_ms_max=STOP_MS_MAX
             )
             text = (
-                "the controller granted this broker's shutdown"
+                "the controller granted this broker's shutdown: other brokers lead its "
+                "partitions now"
                 if granted
-                else "the controller did not grant this broker's shutdown in time; stopping anyway"
+                else (
+                    "the controller did not grant this broker's shutdown in time; the broker "
+                    "stops anyway, and its partitions get other leaders after its session timeout"
+                )
             )
             logger.info(text)
         self.state = BrokerState.SHUTTING_DOWN
@@ -460,7 +475,7 @@ class BrokerNode:
             epoch = self._epoch if sound else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info(
-            "the broker stopped%s", " cleanly" if clean else "; its next start checks the logs"
+            "this broker stopped%s", " cleanly" if clean else "; its next start checks the logs"
         )
 
     def _close_copy(self) -> None:
@@ -472,8 +487,8 @@ class BrokerNode:
             self._copy.close()
         except StorageError as error:
             logger.warning(
-                "cannot write the local copy of the metadata to disk; the broker stops anyway, and "
-                "the controller sends what is missing at its next start: %s",
+                "this broker cannot write its copy of the metadata to disk; the broker stops "
+                "anyway, and the controller sends the missing metadata at its next start: %s",
                 error,
             )
 

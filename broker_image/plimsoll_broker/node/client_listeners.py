@@ -170,7 +170,7 @@ class ClientListeners:
                 return
         self._give_up_name(server)
         await server.stop()
-        logger.info("listener %s is closed", name)
+        logger.info("listener %s of this broker is closed: no client can connect to it", name)
 
     def _give_up_name(self, server: BrokerListener) -> None:
         """Remove the listener from the open ones under its present name, unless another listener
@@ -205,11 +205,17 @@ class ClientListeners:
         reason; but raise OSError if the implicit listener's port cannot be used."""
         asks = TLS_LOGIN in listener.authentication
         if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
-            return "this broker does not support its authentication; run a newer release"
+            return (
+                "this broker's release does not support the listener's authentication; run a "
+                "newer release"
+            )
         certificate = None
         if listener.tls_version_min is not None:
             if self._config.certificates is None:
-                return "this broker was started without a directory of certificates"
+                return (
+                    "the listener needs a certificate, but this broker was started without a "
+                    "directory of certificates"
+                )
             directory = Path(self._config.certificates)
             certificate = ShownCertificate(
                 directory, listener.name, listener.tls_version_min, self._clients_of(listener)
@@ -229,11 +235,11 @@ class ClientListeners:
             why = (
                 os.strerror(error.errno) if error.errno else str(error)
             )  # asyncio's message is longer
-            return f"port {self._port(listener)} cannot be used: {why}"
+            return f"the listener's port {self._port(listener)} cannot be used: {why}"
         server.on_failure(self._changed.set)
         self._open[listener.name] = server
         if listener.name != listener_peers.CLIENTS:
-            logger.info("listener %s is open on port %d", listener.name, server.port)
+            logger.info("listener %s of this broker is open on port %d", listener.name, server.port)
         return ""
 
     def _say(self, name: str, why: str) -> None:
@@ -242,7 +248,7 @@ class ClientListeners:
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:
-            logger.warning("cannot open listener %s, retrying: %s", name, why)
+            logger.warning("this broker cannot open listener %s and tries again: %s", name, why)
             self._unopened[name] = why
 
     async def stop(self) -> None:

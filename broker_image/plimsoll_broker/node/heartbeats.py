@@ -166,7 +166,7 @@ class Heartbeats:
         result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)
         if result is None:
             if self.silent_ms > LOST_MS_MAX:
-                self._client.give_up("the controller has been silent")
+                self._client.give_up("the controller has not answered heartbeats for too long")
             return
         if result.confirmed:
             self.answered_at_ms = monotonic_ms()
@@ -193,5 +193,7 @@ class Heartbeats:
                 raise LifetimeOver(message)
             case other:
                 logger.warning(
-                    "the controller refused a heartbeat, the next one is sent as usual: %s", other
+                    "the controller refused a heartbeat of this broker, which sends the next one "
+                    "as usual: %s",
+                    other,
                 )

@@ -130,7 +130,9 @@ class CleaningProcess:
             await process.stdin.drain()
             line = await process.stdout.readline()
             if not line:
-                raise CleaningFailed("the log cleaning process ended before it answered")
+                raise CleaningFailed(
+                    "the process that cleans compacted logs ended before it answered"
+                )
             answer: messages.Answer = _decode(line)
             if isinstance(answer, messages.NotInBackground):
                 await self._stay_within(answer.sentence)
@@ -154,8 +156,8 @@ class CleaningProcess:
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning(
-            "log cleaning runs at the broker's own CPU priority and may slow it; if it does, "
-            "remove the cause: %s",
+            "the cleaning of compacted logs runs at the broker's own CPU priority and may slow "
+            "the broker down; if it does, remove the cause: %s",
             why,
         )
         self.in_brokers_share = True

@@ -30,8 +30,9 @@ RESERVE_PART = 10
 RESERVE_BYTES_MAX = 8 * 2**30
 _NEVER = 2**63
 REFUSED_TEXT = (
-    "The broker's disk has little room left, and this client holds much of it: delete records or"
-    " topics, shorten their retention, or give the broker a larger volume."
+    "The records are refused, because the broker's disk is nearly full and topics of this user "
+    "take much of it: delete records or topics, shorten their retention, or give the broker a "
+    "larger volume."
 )
 
 

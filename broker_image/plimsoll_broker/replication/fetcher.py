@@ -170,7 +170,12 @@ class Fetcher:
                 backoff_ms = BACKOFF_MS
                 self._lost_at_ms = None
             except (PeerLost, MalformedReply) as error:
-                logger.debug("leader %d: %s", self._leader, error)
+                logger.debug(
+                    "this broker, a follower, cannot fetch from the leader, broker %d, and tries "
+                    "again: %s",
+                    self._leader,
+                    error,
+                )
                 interrupted = self._interrupted
                 self._drop_connection()
                 if not interrupted:
@@ -226,7 +231,9 @@ class Fetcher:
             self._following.forget_session()
             return 0
         if code != Code.NONE:
-            raise PeerLost(f"the leader refused the whole fetch request with error code {code}")
+            raise PeerLost(
+                f"the leader refused this follower's whole Fetch request with error code {code}"
+            )
         self._following.answered(session_id)
         size = sum(len(one.records) for one in replies)
         await self._take_up(replies)
@@ -347,8 +354,8 @@ class Fetcher:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
             logger.error(
-                "cannot write the checkpoint files of %d logs, which must be written before the "
-                "logs are truncated to match their leaders; retrying: %s",
+                "this broker cannot write the checkpoint files of %d logs, which must be written "
+                "before the logs are truncated to match their leaders; it tries again: %s",
                 *(len(places), error),
             )
             return False

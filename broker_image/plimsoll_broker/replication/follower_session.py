@@ -281,7 +281,8 @@ class FollowerSession:
             self._epoch = self._epoch % _EPOCH_MAX + 1
         else:
             raise MalformedReply(
-                f"the leader replied in fetch session {session_id} instead of {self._session_id}"
+                f"the leader answered this follower in fetch session {session_id} instead of "
+                f"{self._session_id}"
             )
 
     def forget_session(self) -> None:

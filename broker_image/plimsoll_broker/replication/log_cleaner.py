@@ -175,13 +175,23 @@ class LogCleaner:
             if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
                 # Files were cut or removed while they were read: the log is not damaged.
                 logger.info(
-                    "%r: its log changed while it was cleaned, cleaning it again later: %s",
+                    "the compacted log of %r on this broker changed while it was cleaned, and is "
+                    "cleaned again later: %s",
                     hosted,
                     error,
                 )
                 return False
-            again = "restart this broker to try again" if error.damaged else "trying again later"
-            logger.error("%r: its log cannot be cleaned and grows; %s: %s", hosted, again, error)
+            again = (
+                "restart this broker to have the cleaning tried again"
+                if error.damaged
+                else ("the cleaning is tried again later")
+            )
+            logger.error(
+                "the compacted log of %r on this broker cannot be cleaned and grows; %s: %s",
+                hosted,
+                again,
+                error,
+            )
             stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}
@@ -216,7 +226,8 @@ class LogCleaner:
         await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
         self._stats.rounds += 1
         logger.info(
-            "%r: its log is cleaned up to offset %d: %d of %d bytes left",
+            "the compacted log of %r on this broker was cleaned up to offset %d: %d of %d bytes "
+            "are left",
             hosted,
             end,
             after,

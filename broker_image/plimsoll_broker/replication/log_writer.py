@@ -107,7 +107,9 @@ class LogWriter:
             self.fail(hosted, error)
             return False
         except Exception as error:
-            raise CommitPathFailed(f"{hosted!r}: appending a produced batch failed") from error
+            raise CommitPathFailed(
+                f"{hosted!r}: this broker could not append a produced record batch to its log"
+            ) from error
         hosted.replica.wrote()
         return True
 
@@ -122,8 +124,9 @@ class LogWriter:
             return
         lost = "the beginning" if log.beginning_lost else "the last records of keys"
         logger.warning(
-            "%r: this broker was elected leader although its log lost %s: acknowledged records may "
-            "be lost for good; write them again from their source if you need them",
+            "%r: this broker was elected leader of the partition although its log lost %s, so "
+            "acknowledged records may be lost for good; write them again from their source if "
+            "you need them",
             *(hosted, lost),
         )
         try:
@@ -161,7 +164,8 @@ class LogWriter:
         """Remove the records at and above `offset`. If the disk failed, take the replica offline
         and return False."""
         logger.info(
-            "%r: truncating this follower's log to offset %d (it ended at %d) to match its leader",
+            "%r: this broker, a follower, truncates its log to offset %d (the log ended at %d) "
+            "to match the leader's log",
             *(hosted, offset, hosted.log.log_end_offset),
         )
         self._note_cut(hosted, offset)
@@ -180,8 +184,8 @@ class LogWriter:
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
         logger.info(
-            "%r: this follower's log cannot be continued from its leader's; discarding it and "
-            "copying the leader's from offset %d",
+            "%r: this broker, a follower, cannot continue its log from the leader's log, so it "
+            "discards its log and copies the leader's from offset %d",
             *(hosted, reset.offset),
         )
         self._note_cut(hosted, hosted.log.log_start_offset)
@@ -226,7 +230,9 @@ class LogWriter:
             try:
                 hosted.log.distrust(offset)
             except StorageError as second:
-                error.add_note(f"and this could not be recorded for the next start: {second}")
+                error.add_note(
+                    f"and the damage could not be recorded for the broker's next start: {second}"
+                )
         self.fail(hosted, error)
 
     # --- onto the disk --------------------------------------------------------------------------
@@ -292,7 +298,8 @@ class LogWriter:
         """Store this error as the log's fault. Called if the log was offline for lack of space or
         descriptors, and could not be opened anew."""
         logger.error(
-            "%r: its log cannot be reopened; the replica on this broker is offline until %s: %s",
+            "%r: the log of the replica on this broker cannot be reopened; the replica is "
+            "offline until %s: %s",
             *(hosted, until_when(error.fault), error),
         )
         hosted.log.fault = error

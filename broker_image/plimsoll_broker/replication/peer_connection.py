@@ -61,7 +61,9 @@ class PeerConnection(asyncio.BufferedProtocol):
                 _, connection = await loop.create_connection(cls, host, port)
         except (OSError, TimeoutError) as error:
             peer = host_and_port(host, port)
-            raise PeerLost(f"cannot connect to {peer}: {error or 'no answer'}") from error
+            raise PeerLost(
+                f"this broker cannot connect to {peer}: {error or 'no answer'}"
+            ) from error
         return connection
 
     async def request(self, frame: bytes, silence_s: float) -> memoryview:
@@ -113,7 +115,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._watch(loop, left_s)
             return
         self._break(
-            f"the other broker sent nothing for {self._silence_s} s, or its reply took "
+            f"the other broker sent nothing for {self._silence_s} s, or its reply took more than "
             f"{REPLY_S_MAX} s"
         )
 
@@ -200,12 +202,14 @@ async def open_to(
     broker = None if image is None else image.brokers.get(broker_id)
     endpoint = None if broker is None else listener_peers.for_followers(broker)
     if endpoint is None:
-        raise PeerLost(f"broker {broker_id} has no replication address in the metadata")
+        raise PeerLost(f"the cluster's metadata has no replication address of broker {broker_id}")
     address = PeerAddress(endpoint.host, endpoint.port)
     try:
         async with asyncio.timeout(timeout_s):
             connection, link = await peers.broker(PeerConnection, address, broker_id)
     except (OSError, TimeoutError) as error:
-        raise PeerLost(f"cannot connect to {address}: {error or 'no answer'}") from error
+        raise PeerLost(
+            f"this broker cannot connect to the broker at {address}: {error or 'no answer'}"
+        ) from error
     connection.link, connection.peers = link, peers
     return connection

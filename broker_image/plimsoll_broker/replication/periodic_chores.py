@@ -115,9 +115,8 @@ class PeriodicChores:
             except* StorageError as errors:
                 for error in errors.exceptions:
                     logger.error(
-                        "periodic work on this broker's logs met a disk error, repeating it in "
-                        "its next period: "
-                        "%s",
+                        "periodic work on this broker's logs met a disk error, and is repeated "
+                        "in the next period; if this repeats, check this broker's volume: %s",
                         error,
                     )
 
@@ -204,7 +203,10 @@ class PeriodicChores:
             try:
                 await in_thread(partial(store.disk.remove_tree, path))
             except StorageError as error:
-                logger.error("cannot remove the directory of a deleted log, retrying: %s", error)
+                logger.error(
+                    "this broker cannot remove the directory of a deleted log, and tries again: %s",
+                    error,
+                )
                 store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:

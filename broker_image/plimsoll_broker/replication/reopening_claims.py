@@ -77,7 +77,8 @@ class Reopening:
             self._store.delete_log(log, self._now_ms())
         except StorageError as error:
             logger.error(
-                "cannot delete the log of %s-%d, this broker deletes it at its next start: %s",
+                "this broker cannot delete the log of %s-%d, and deletes it at the broker's next "
+                "start: %s",
                 *(log.topic, log.index, error),
             )
 

@@ -225,9 +225,9 @@ class ReplicaManager:
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 moved = self.store.set_aside(directory.path, self.now_ms())
                 logger.warning(
-                    "log directory %s is renamed to %s and deleted after a day, because its "
-                    "partition is not assigned to this broker; copy %s before then if you need its "
-                    "records",
+                    "this broker renamed the log directory %s to %s and deletes it after a day, "
+                    "because its partition is not assigned to this broker; copy %s before then "
+                    "if you need its records",
                     *(directory.path, moved.name, moved),
                 )
         self._opens_all = True

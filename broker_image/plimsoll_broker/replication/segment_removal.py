@@ -69,8 +69,8 @@ class SegmentRemoval:
             if error.fault is not StorageFault.FULL:
                 raise
             logger.warning(
-                "the disk is too full to save log start offsets; deleting expired segments one at "
-                "a time to make room: %s",
+                "this broker's disk is too full to save log start offsets; the broker deletes "
+                "expired segments one at a time to make room: %s",
                 error,
             )
             await self._remove_oldest()

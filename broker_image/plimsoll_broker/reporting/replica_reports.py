@@ -79,8 +79,8 @@ class CopyReports:
                 await self._client.command(report, COPIES_ANSWER_MS_MAX)
             except NoController as error:
                 logger.debug(
-                    "the controller did not take the sizes of moving replicas; the next period "
-                    "reports them again: %s",
+                    "the controller did not accept this broker's report of the sizes of moving "
+                    "replicas; the broker reports them again in the next period: %s",
                     error,
                 )
 
@@ -278,7 +278,8 @@ class RecoveryReports:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
             logger.warning(
-                "the controller did not answer this broker's report of %s, sending it again: %s",
+                "the controller did not answer this broker's report of %s; the broker sends the "
+                "report again: %s",
                 *(what, error),
             )
             return False

@@ -53,7 +53,9 @@ class OffsetFile:
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
             logger.error(
-                "checkpoint file %s is corrupt: recovering its offsets from the logs", self._path
+                "the checkpoint file %s of this broker is corrupt; the broker recovers the "
+                "offsets in it from its logs",
+                self._path,
             )
         self._offsets = offsets or {}
         self._saved = dict(self._offsets)

@@ -279,7 +279,8 @@ class Log:
             self.segments[-1].drop_tail()
         except StorageError as second:
             error.add_note(
-                f"and the incomplete batch at the end of the file could not be removed: {second}"
+                "and the incomplete record batch at the end of the log file could not be "
+                f"removed: {second}"
             )
 
     def give_up(self, error: StorageError) -> None:

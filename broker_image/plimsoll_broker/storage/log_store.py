@@ -256,7 +256,10 @@ class LogStore(CheckpointFiles):
         if self._lock is None:
             return VolumeRefused(
                 reason="VolumeInUse",
-                message=f"another process uses {self.directory}: stop it first",
+                message=(
+                    f"another process uses the log directory {self.directory}: stop that process "
+                    "first"
+                ),
             )
         return None
 
@@ -511,7 +514,7 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
     untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
     if store.clean_epoch is not None and (gone or untold):
         why = (
-            "it is missing"
+            "the log directory is missing"
             if gone
             else "the file partition.metadata does not name the partition of this directory"
         )
@@ -545,8 +548,8 @@ def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -
         raise
     except Exception as error:
         logger.exception(
-            "internal error while loading log %s: its replica is offline until this broker is "
-            "restarted; please report the error with this traceback",
+            "internal error of the broker while it loaded log %s: the replica is offline until "
+            "this broker is restarted; please report the error with this traceback",
             place.directory,
         )
         why = f"{type(error).__name__}: {error}"

@@ -295,7 +295,11 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
             )
             _cut(place, segments, found)
     else:
-        raise StorageError(StorageFault.CORRUPT, place.directory, "its segments disagree")
+        raise StorageError(
+            StorageFault.CORRUPT,
+            place.directory,
+            "the segments of the log do not continue one another",
+        )
     check_ends(place, contents, known)
     log = Log(place, config, contents, notes)
     if log.log_start_offset > log.log_end_offset:

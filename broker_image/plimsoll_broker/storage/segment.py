@@ -117,7 +117,7 @@ class Segment:
     def _opened(self, *, make: bool) -> DiskFile:
         """Open the log file. Raise StorageError if that fails or the segment is closed."""
         if self._gone:
-            raise StorageError(StorageFault.IO, self.path, "the segment is closed")
+            raise StorageError(StorageFault.IO, self.path, "the log segment is closed")
         file = self.open_file = self._disk.open_kept(self, self.path, make=make)
         return file
 

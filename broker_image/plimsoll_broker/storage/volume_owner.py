@@ -37,7 +37,7 @@ def read(disk: Disk, directory: Path) -> Meta | None:
     meta = next((meta for data in found if (meta := checkpoint_formats.decode_meta(data))), None)
     if meta is None:
         raise StorageError(
-            StorageFault.CORRUPT, path, "it is not a valid meta.properties file of version 1"
+            StorageFault.CORRUPT, path, "the file is not a valid meta.properties file of version 1"
         )
     return meta
 
@@ -58,15 +58,16 @@ def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> Volu
         return VolumeRefused(
             reason="ForeignVolume",
             message=(
-                f"{directory} belongs to cluster {meta.cluster_id}, this broker to cluster "
-                f"{cluster_id}: {advice}"
+                f"the volume {directory} belongs to cluster {meta.cluster_id}, but this broker "
+                f"to cluster {cluster_id}: {advice}"
             ),
         )
     if meta.node_id != node_id:
         return VolumeRefused(
             reason="ForeignVolume",
             message=(
-                f"{directory} belongs to broker {meta.node_id}, this is broker {node_id}: {advice}"
+                f"the volume {directory} belongs to broker {meta.node_id}, but this is broker "
+                f"{node_id}: {advice}"
             ),
         )
     return None

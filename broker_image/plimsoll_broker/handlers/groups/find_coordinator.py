@@ -52,7 +52,7 @@ class _Found(NamedTuple):
         }
 
 
-_NO_TRANSACTIONS = _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
+_NO_TRANSACTIONS = _Found(Code.INVALID_REQUEST, "This cluster does not support transactions.")
 _NO_TRANSACTIONS_FOR_OLDER = _NO_TRANSACTIONS._replace(
     code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 )
@@ -61,8 +61,8 @@ _NOT_YET = _Found(
 )
 _TOO_OLD = _Found(
     Code.COORDINATOR_NOT_AVAILABLE,
-    "Consumer groups need metadata version 0.2, which the cluster takes once every broker runs "
-    "that release.",
+    "Consumer groups cannot be used yet: they need metadata version 0.2, which the cluster "
+    "finalises when every broker runs that release.",
 )
 
 
@@ -114,7 +114,9 @@ def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
 def _find(image: ClusterImage, kind: int, key: str, listener: Listener) -> _Found:
     if kind != _GROUP:
         return _Found(
-            Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served by this cluster."
+            Code.INVALID_REQUEST,
+            f"The request asks for a coordinator of type {kind}, which this cluster does not "
+            "support.",
         )
     refusal = check_group_id(key)
     if refusal is not None:

@@ -32,7 +32,10 @@ from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
-_DISABLED = "Authorization is off. To turn it on, set spec.authorization.mode of the LogCluster."
+_DISABLED = (
+    "ACLs cannot be used, because authorization is off. To turn it on, set "
+    "spec.authorization.mode of the LogCluster."
+)
 _PATTERN_OF_VERSION_0 = 3
 _E = TypeVar("_E", bound=Enum)
 
@@ -44,7 +47,7 @@ class _NoForm(Exception):
 def _by_number(numbers: Mapping[_E, int], what: str, number: int) -> _E:
     found = next((value for value, known in numbers.items() if known == number), None)
     if found is None:
-        raise _NoForm(f"There is no {what} {number} in an ACL.")
+        raise _NoForm(f"The ACL states the {what} {number}, which does not exist.")
     return found
 
 

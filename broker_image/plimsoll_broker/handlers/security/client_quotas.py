@@ -77,12 +77,14 @@ def _filter(request: Any) -> _Filter:
             raise _BadQuota(f"Entity type {kind} cannot appear more than once in the filter.")
         if one.match_type == _EXACT:
             if not one.match:
-                raise _BadQuota("An exact match needs a name.")
+                raise _BadQuota("A quota filter with an exact match must state a name.")
             names[kind] = address(one.match) or one.match if kind == "ip" else one.match
         elif one.match_type in (_DEFAULT, _ANY):
             names[kind] = DEFAULT if one.match_type == _DEFAULT else None
         else:
-            raise _BadQuota(f"There is no quota filter match type {one.match_type}.")
+            raise _BadQuota(
+                f"The quota filter states the match type {one.match_type}, which does not exist."
+            )
     if "ip" in names and len(names) > 1:
         raise _BadQuota("A filter for ip cannot be combined with user or client-id.")
     return _Filter(names, request.strict)
@@ -140,7 +142,7 @@ def _change(entry: Any) -> QuotaChange:
         if kind in names:
             raise _BadQuota(f"Invalid client quota entity, duplicate entity entry {kind}.")
         if name == "":
-            raise _BadQuota(f"Empty {kind} not supported.")
+            raise _BadQuota(f"The quota's entity has an empty {kind}, which is not supported.")
         names[kind] = DEFAULT if name is None else name
     ip = names.get("ip")
     entity = QuotaEntity(

@@ -134,7 +134,10 @@ def _altered(version: int, users: list[str], told: _Told) -> bytes:
 def _unacceptable(one: Any) -> str | None:
     length = key_bytes(_BY_NUMBER[one.mechanism])
     if len(one.salted_password) != length:
-        return f"A salted password of {_BY_NUMBER[one.mechanism]} must have {length} bytes."
+        return (
+            f"The salted password of a {_BY_NUMBER[one.mechanism]} credential must have {length} "
+            "bytes."
+        )
     return None
 
 

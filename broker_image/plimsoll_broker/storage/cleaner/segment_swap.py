@@ -127,8 +127,8 @@ def finish_swaps(place: LogPlace) -> None:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
         end = _end(disk.open(path, make=False), base)
         logger.info(
-            "%s: the segments of offsets [%d, %d) are now replaced by a cleaned one; the last stop "
-            "had interrupted that",
+            "log %s: this broker has replaced the segments of offsets %d to %d (exclusive) by a "
+            "cleaned segment, as it was about to do when it stopped last",
             *(directory, base, end),
         )
         _finish(disk, place, base, end)
@@ -159,8 +159,9 @@ def _end(file: DiskFile, base: int) -> int:
             position += header.length
     except BatchError as error:
         logger.error(
-            "cleaned segment %s is corrupt at position %d; only the batches before it are used, "
-            "and the replica goes offline or copies from its leader if records are missing: %s",
+            "the cleaned log segment %s is corrupt at position %d; only the batches before that "
+            "position are used, and the replica goes offline or copies from its leader if "
+            "records are missing: %s",
             *(file.path, position, error),
         )
     return end
