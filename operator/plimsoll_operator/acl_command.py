@@ -135,7 +135,10 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
             return await by_declaration(KubeApi(transport), key, asked)
         return await _by_the_view(transport, key, asked, operator_namespace)
     except NotFound:
-        _fail(f"No LogCluster {key[1]} in namespace {key[0]}; choose another namespace with -n.")
+        _fail(
+            f"There is no LogCluster {key[1]} in namespace {key[0]}; choose another namespace "
+            "with -n."
+        )
     except ApiError as error:
         _fail(f"LogCluster {key[1]} cannot be read from the API server: {told(error)}")
     except (Unreadable, Problem) as error:

@@ -287,7 +287,7 @@ def _objects(path: Path) -> list[Resource]:
     except (UnicodeDecodeError, Unreadable) as error:
         _fail(f"{path}: {error}", 2)
     if not found:
-        _fail(f"{path}: there is no object of {API_VERSION} in it.", 2)
+        _fail(f"The file {path} contains no object of {API_VERSION}.", 2)
     return found
 
 

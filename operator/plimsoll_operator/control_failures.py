@@ -61,8 +61,8 @@ class ControlFailures:
             return
         self._said[kind] = now
         text = (
-            f"internal error in {kind}, at the cost of {costs} ({self.counts[kind]} such errors so "
-            "far); please report it"
+            f"internal error of the operator in {kind}, which ended {costs} ({self.counts[kind]} "
+            "such errors so far); please report it"
         )
         loop.call_exception_handler({"message": text, "exception": error, COSTS: costs})
 
@@ -78,11 +78,15 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context, OURS)
-        message = context.get("message", "unhandled exception in the event loop")
+        message = context.get("message", "the operator met an exception that it did not handle")
         if error is None:
             logger.error("%s", message, exc_info=context.get("exception"))
             return
-        logger.critical("%s: the operator exits; please report this bug", message, exc_info=error)
+        logger.critical(
+            "%s; the operator exits because of this error; please report this bug",
+            message,
+            exc_info=error,
+        )
         end(error)
 
     loop.set_exception_handler(handle)

@@ -128,7 +128,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
 def _required(env: Mapping[str, str], name: str) -> str:
     value = env.get(name, "")
     if not value:
-        raise BadOption(f"{name} is not set.")
+        raise BadOption(f"The operator's environment variable {name} is not set.")
     return value
 
 
@@ -142,21 +142,28 @@ def _integer(env: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdigit():
-        raise BadOption(f"{name} must be a whole number, not {text!r}.")
+        raise BadOption(
+            f"The operator's environment variable {name} must be a whole number, not {text!r}."
+        )
     return int(text)
 
 
 def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = env.get(name, "")
     if text not in ("", "true", "false"):
-        raise BadOption(f"{name} must be true or false, not {text!r}.")
+        raise BadOption(
+            f"The operator's environment variable {name} must be true or false, not {text!r}."
+        )
     return default if not text else text == "true"
 
 
 def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:
     parts = _list(env.get(name, ""))
     if not all(part.isdigit() for part in parts):
-        raise BadOption(f"{name} must be a list of ports, not {env[name]!r}.")
+        raise BadOption(
+            f"The operator's environment variable {name} must be a list of ports, not "
+            f"{env[name]!r}."
+        )
     return tuple(int(part) for part in parts)
 
 
@@ -168,7 +175,10 @@ def _peers(env: Mapping[str, str], name: str) -> tuple[Manifest, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(isinstance(peer, dict) for peer in found):
-        raise BadOption(f"{name} is not a JSON array of NetworkPolicy peers.")
+        raise BadOption(
+            f"The operator's environment variable {name} must be a JSON array of NetworkPolicy "
+            "peers."
+        )
     return tuple(found)
 
 
@@ -177,7 +187,10 @@ def _pairs(env: Mapping[str, str], name: str) -> dict[str, str]:
     for part in _list(env.get(name, "")):
         key, equals, value = part.partition("=")
         if not (key and equals and value):
-            raise BadOption(f"{name} holds {part!r}, which is not RELEASE=IMAGE.")
+            raise BadOption(
+                f"The operator's environment variable {name} holds {part!r}, which is not of the "
+                "form RELEASE=IMAGE."
+            )
         found[key] = value
     return found
 

@@ -90,13 +90,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         says = "may" if self.allowed else "may not"
         who = " and ".join(self.stated_by)
         why = {
-            Ground.SUPER_USER.value: "it is a super user of the LogCluster",
+            Ground.SUPER_USER.value: "the principal is a super user of the LogCluster",
             Ground.DISABLED.value: f"{who} is disabled: brokers refuse its logins",
             Ground.RULE.value: f"{who} state{'' if self.stated_by[1:] else 's'}: {self.rule}",
             Ground.NO_ACL_FOUND.value: "no rule names the resource",
-            Ground.DEFAULT.value: "no rule allows it",
+            Ground.DEFAULT.value: "no rule allows this",
         }[self.ground]
-        text = f"It {says}: {why}."
+        text = f"The principal {says} do this: {why}."
         if self.needed is not None:
             text += f" This rule would allow it: {self.needed}."
         if self.ground == Ground.DISABLED.value:
@@ -118,7 +118,10 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
     if ":" not in principal:
         raise ValueError("Write a principal as its type and its name, such as User:alice.")
     if operation not in operations:
-        raise ValueError(f"There is no operation {operation}; use one of: {', '.join(operations)}.")
+        raise ValueError(
+            f"The operation {operation} does not exist for this resource; use one of: "
+            f"{', '.join(operations)}."
+        )
     is_cluster = kind == ResourceType.CLUSTER.value
     if is_cluster and name not in ("", CLUSTER_NAME):
         raise ValueError(f"The only resource of type Cluster is Cluster, or {kind}:{CLUSTER_NAME}.")

@@ -78,8 +78,8 @@ def _pool_refusal(cluster: LogCluster, pool: Pool) -> Refusal | None:
         return Refusal(
             reason=Reason.InvalidConfig,
             message=(
-                f"{where}.config cannot set {common[0]}: it is the same for all brokers of a "
-                "cluster, so set it in spec.config. A pool may set "
+                f"{where}.config cannot set {common[0]}: that config is the same for all brokers "
+                "of a cluster, so set it in spec.config. A pool may set "
                 f"{', '.join(sorted(OF_SINGLE_BROKERS))}."
             ),
         )
@@ -100,7 +100,10 @@ def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
         if key in stated:
             return Refusal(
                 reason=Reason.InvalidConfig,
-                message=f"Set spec.uncleanRecovery instead of the config {key}.",
+                message=(
+                    f"The config {key} cannot be set in spec.config; set spec.uncleanRecovery "
+                    "instead."
+                ),
             )
     if cluster.spec.unclean_recovery is not None:
         stated[UNCLEAN_RECOVERY] = cluster.spec.unclean_recovery

@@ -92,7 +92,9 @@ class DueTimes:
         try:
             return UTC if self.time_zone == ZONE_DEFAULT else ZoneInfo(self.time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise BadSchedule(f"There is no time zone {self.time_zone}.") from error
+            raise BadSchedule(
+                f"The schedule's timeZone {self.time_zone} does not exist."
+            ) from error
 
     def _no_cron(self, error: CronSimError) -> str:
         return f"The schedule '{self.schedule}' is no cron expression: {error}."

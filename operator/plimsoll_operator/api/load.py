@@ -111,7 +111,7 @@ def from_yaml(text: str) -> Iterator[Resource]:
         ValueError,
         RecursionError,
     ) as error:  # a date or a nesting that the parser rejects
-        raise Unreadable(f"This is not YAML: {error}") from error
+        raise Unreadable(f"The file is not valid YAML: {error}") from error
     for document in documents:
         if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:
             yield _resource(document)
@@ -126,8 +126,8 @@ def _resource(document: dict[str, Any]) -> Resource:
         raise Unreadable(f"{kind} {name}: this kind is unknown; known kinds: {kinds}.")
     schema = next(structural(k.spec) for k in KINDS if k.name == kind)
     for field, known in unknown_fields(document.get("spec"), schema, "spec"):
-        there_are = f"there are {', '.join(known)}" if known else "there are none"
-        raise Unreadable(f"{kind} {name}: there is no field {field}; {there_are}.")
+        there_are = f"known fields are {', '.join(known)}" if known else "no field is known here"
+        raise Unreadable(f"{kind} {name}: the field {field} is unknown; {there_are}.")
     try:
         return msgspec.convert(document, MODELS[kind])
     except msgspec.ValidationError as error:

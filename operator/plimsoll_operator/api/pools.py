@@ -181,7 +181,9 @@ def refusal_of(pools: tuple[Pool, ...]) -> Refusal | None:
     ):
         value, times = Counter(values).most_common(1)[0]
         if times > 1:
-            return _refused(f"spec.pools has {times} pools with {field} {value}: each has its own.")
+            return _refused(
+                f"spec.pools has {times} pools with {field} {value}: give each pool its own."
+            )
     total = sum(pool.brokers for pool in pools)
     if not total:
         return _refused(

@@ -73,13 +73,13 @@ def _mistakes(selector: LabelSelector) -> Iterator[str]:
     expressions = selector.match_expressions or ()
     for key in (*(selector.match_labels or {}), *(one.key for one in expressions)):
         if not is_label_key(key):
-            yield f"{key!r} is not a valid label key."
+            yield f"The selector's key {key!r} is not a valid label key."
     values = [*(selector.match_labels or {}).values()]
     for one in expressions:
         values += one.values or ()
         if (one.operator in ("In", "NotIn")) is not bool(one.values):
             needs = "has no values" if one.values else "needs values"
-            yield f"Operator {one.operator} of {one.key} {needs}."
+            yield f"The selector's operator {one.operator} for the label {one.key} {needs}."
     for value in values:
         if not is_label_value(value):
-            yield f"{value[:80]!r} is not a valid label value."
+            yield f"The selector's value {value[:80]!r} is not a valid label value."

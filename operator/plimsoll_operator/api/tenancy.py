@@ -65,8 +65,8 @@ def refused_name(user: User, cluster: LogCluster) -> str:
     if not is_tenant(user) or user.service_account or user.user_name.startswith(prefix):
         return ""
     return (
-        f"A User of namespace {user.metadata.namespace} has a userName that begins with {prefix},"
-        f" not {user.user_name}."
+        f"The userName of a User in namespace {user.metadata.namespace} must begin with "
+        f"{prefix}; {user.user_name} does not."
     )
 
 

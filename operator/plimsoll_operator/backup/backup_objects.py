@@ -176,8 +176,8 @@ def encode(content: Content, cluster_id: UUID) -> bytes:
     bytes_max = SNAPSHOT_BYTES_MAX if name.is_snapshot else BATCHES_BYTES_MAX
     if len(raw) > bytes_max:
         raise ObjectTooLarge(
-            f"The metadata at offset {name.end} takes {len(raw)} bytes; a backup holds at most "
-            f"{bytes_max}."
+            f"The metadata at offset {name.end} cannot be backed up: it takes {len(raw)} bytes, "
+            f"and an object of a backup holds at most {bytes_max}."
         )
     stored = zlib.compress(raw, 6)
     header = _Header(
@@ -199,24 +199,30 @@ def decode(
     try:
         header = _header.decode(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ObjectUnreadable(f"the first line of the object cannot be read: {error}") from None
+        raise ObjectUnreadable(
+            f"the first line of the backup object cannot be read: {error}"
+        ) from None
     if header.version != 1:
-        raise ObjectUnreadable(f"only a newer release reads objects of version {header.version}")
+        raise ObjectUnreadable(
+            f"the backup object has version {header.version}, which only a newer release can read"
+        )
     if header.cluster_id != cluster_id:
         raise ObjectUnreadable(
-            f"the object belongs to cluster {header.cluster_id}, not to {cluster_id}"
+            f"the backup object belongs to cluster {header.cluster_id}, not to cluster {cluster_id}"
         )
     if header.name != str(name):
-        raise ObjectUnreadable(f"the object states another name, {header.name}")
+        raise ObjectUnreadable(f"the backup object was written under another name, {header.name}")
     if hashlib.sha256(stored).hexdigest() != header.sha256:
-        raise ObjectUnreadable("the object does not match its checksum")
+        raise ObjectUnreadable("the backup object does not match its checksum")
     raw = _inflated(stored, header.size, bytes_max)
     if name.is_snapshot:
         return Content(name=name, term_id=header.term_id, image=raw, size=len(raw))
     try:
         batches = _batches.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ObjectUnreadable(f"the batches in the object cannot be read: {error}") from None
+        raise ObjectUnreadable(
+            f"the metadata batches in the backup object cannot be read: {error}"
+        ) from None
     _check(batches, name)
     return Content(name=name, term_id=header.term_id, batches=batches, size=len(raw))
 
@@ -229,15 +235,15 @@ def content_bytes(batches: Iterable[MetadataBatchCopy]) -> int:
 def _inflated(stored: bytes, size: int, bytes_max: int) -> bytes:
     if not 0 <= size <= bytes_max:
         raise ObjectUnreadable(
-            f"the object states a size of {size} bytes, and {bytes_max} are allowed"
+            f"the backup object states a size of {size} bytes; at most {bytes_max} are allowed"
         )
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(stored, size + 1)
     except zlib.error as error:
-        raise ObjectUnreadable(f"the object cannot be decompressed: {error}") from None
+        raise ObjectUnreadable(f"the backup object cannot be decompressed: {error}") from None
     if not inflater.eof or len(raw) != size:
-        raise ObjectUnreadable("the object has another size than it states")
+        raise ObjectUnreadable("the backup object has another size than it states")
     return raw
 
 
@@ -246,10 +252,15 @@ def _check(batches: Sequence[MetadataBatchCopy], name: ObjectName) -> None:
     for batch in batches:
         if batch.base_offset != end or batch.record_count < 1:
             at = batch.base_offset
-            raise ObjectUnreadable(f"the batch at offset {at} does not follow the one before it")
+            raise ObjectUnreadable(
+                f"in the backup object, the metadata batch at offset {at} does not follow the "
+                "batch before it"
+            )
         end += batch.record_count
     if not batches or end != name.end or batches[-1].nonce != name.nonce:
-        raise ObjectUnreadable("the batches in the object do not end where its name says")
+        raise ObjectUnreadable(
+            "the metadata batches in the backup object do not end at the offset in its name"
+        )
 
 
 def term_of(batches: Iterable[MetadataBatchCopy], before: str) -> str:
@@ -260,7 +271,9 @@ def term_of(batches: Iterable[MetadataBatchCopy], before: str) -> str:
         try:
             records = read_records(batch.records_json)
         except (MetadataTooNew, ValueError) as error:
-            raise ObjectUnreadable(f"the records in the object cannot be read: {error}") from None
+            raise ObjectUnreadable(
+                f"the metadata records in the backup object cannot be read: {error}"
+            ) from None
         for one in records:
             if isinstance(one, ControllerChanged):
                 found = one.term_id or found
@@ -297,18 +310,18 @@ def chain(names: Iterable[ObjectName], point: Point) -> tuple[ObjectName, ...] |
     Return a sentence without an end if there are none."""
     known = set(names)
     if not known:
-        return "it has no object"
+        return "it contains no object"
     ends = _by_end(known)
     tips = sorted((one for one in known if point.has(one)), key=_rank, reverse=True)
     if not tips:
-        return "it has no object up to that point"
+        return "it contains no object up to the wanted point"
     for tip in tips:
         found = _back(tip, ends)
         if found is not None:
             return found
         if point == NEWEST:
             break
-    return f"the object before {tips[0]} is missing"
+    return f"the object that precedes {tips[0]} is missing"
 
 
 def newest_history(

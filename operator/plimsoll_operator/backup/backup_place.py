@@ -85,7 +85,9 @@ class BackupPlace:
 
     async def _bucket(self, found: LogCluster, wanted: S3) -> BackupStore | str:
         if self._make_bucket is None:
-            return "This operator writes no backups to buckets."
+            return (
+                "spec.backup.s3 is set, but this operator process cannot write backups to buckets."
+            )
         namespace, name = found.metadata.namespace, wanted.secret
         try:
             secret = await self._kube.get(SECRETS, namespace, name)

@@ -54,7 +54,9 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
                 *(data, name, cluster_id, backup_objects.POINT_BYTES_MAX - inflated),
             )
         except ObjectUnreadable as error:
-            raise NoPoint(f"The object {name} in {store.place} cannot be used: {error}.") from None
+            raise NoPoint(
+                f"The backup object {name} in {store.place} cannot be used: {error}."
+            ) from None
         inflated += decoded.size
         contents.append(decoded)
     copy = await asyncio.to_thread(_proven, contents, cluster_id, point)
@@ -89,7 +91,7 @@ def _cut(last: Content, offset: int, term_before: str) -> LogPosition | str:
     before; a sentence without an end if there is none."""
     kept = [batch for batch in last.batches if batch.end_offset <= offset]
     if not kept:
-        return f"no decision ends at offset {offset}: the next one ends at {_first_end(last)}"
+        return f"no metadata batch ends at offset {offset}; the next one ends at {_first_end(last)}"
     try:
         term_id = backup_objects.term_of(kept, term_before)
     except ObjectUnreadable as error:

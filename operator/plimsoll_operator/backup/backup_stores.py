@@ -89,7 +89,7 @@ class DirectoryBackup:
             return await asyncio.to_thread(work)
         except OSError as error:
             raise StoreUnavailable(
-                f"the directory {self._path} cannot be used: {error.strerror}"
+                f"the backup directory {self._path} cannot be used: {error.strerror}"
             ) from error
 
     def _list(self) -> list[StoredName]:
@@ -98,7 +98,10 @@ class DirectoryBackup:
             return found
         for path in self._path.iterdir():
             if len(found) > NAMES_MAX:
-                raise StoreUnavailable(f"{self._path} has more than {NAMES_MAX} files")
+                raise StoreUnavailable(
+                    f"the backup directory {self._path} has more than {NAMES_MAX} files; remove "
+                    "those that are not of the backup"
+                )
             if _FILE.fullmatch(path.name) and not path.is_symlink() and path.is_file():
                 size = path.stat().st_size
                 found.append(StoredName(path.name, size))  # stats may fail

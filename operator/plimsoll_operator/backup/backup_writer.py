@@ -189,7 +189,9 @@ class BackupWriter:
             try:
                 await self._follow(store, wanted)
             except StoreUnavailable as error:
-                self._failed(store.place, f"{store.place} cannot be used: {error}.")
+                self._failed(
+                    store.place, f"The backup cannot be written to {store.place}: {error}."
+                )
                 await asyncio.sleep(AGAIN_S)
             except OwnedByAnother as error:
                 self._failed(store.place, str(error))
@@ -338,7 +340,11 @@ class BackupWriter:
         state = self._known()
         if why != state.not_deleted:
             if why:
-                logger.warning("old objects of the metadata's backup cannot be deleted: %s", why)
+                logger.warning(
+                    "old objects of the backup of the cluster's metadata cannot be deleted; the "
+                    "operator tries again: %s",
+                    why,
+                )
             state.not_deleted = why
             self._changed()
 
@@ -372,7 +378,7 @@ class BackupWriter:
         behind = end.end < self._log.tail.end
         state.behind_since_ms = self._write_began_ms if behind else None
         if failed:
-            logger.info("the metadata is backed up in %s again", state.place)
+            logger.info("the cluster's metadata is backed up in %s again", state.place)
         if failed or first:
             self._changed()
 
@@ -383,7 +389,9 @@ class BackupWriter:
             state.behind_since_ms = self._now_ms()
         if why != state.why:
             logger.warning(
-                "the metadata is not backed up; it is tried again, and no commit waits: %s", why
+                "the cluster's metadata is not backed up at present; the operator tries again, "
+                "and the cluster works on without the backup: %s",
+                why,
             )
             state.why = why
             self._changed()

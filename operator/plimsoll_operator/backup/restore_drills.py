@@ -103,7 +103,7 @@ class RestoreDrills:
         except StoreUnavailable as error:
             self._failed(state, f"The backup cannot be read: {error}.")
         except (MetadataLogError, OSError) as error:
-            self._failed(state, f"The scratch directory cannot be used: {error}.")
+            self._failed(state, f"The drill's temporary directory cannot be used: {error}.")
         finally:
             await store.close()
 
@@ -113,20 +113,25 @@ class RestoreDrills:
         end = copy.image.next_offset
         standing = self._log.tail.standing(MetadataOffset(end), copy.nonce, copy.image.term_id)
         if standing not in (Standing.WITHIN, Standing.TOO_OLD):
-            return f"The backup ends at offset {end} with another history than the metadata log."
+            return (
+                f"The backup ends at offset {end}, but its last records differ from those of the "
+                "metadata log."
+            )
         raw = await asyncio.to_thread(encode_image, copy.image)
         if len(raw) > POINT_BYTES_MAX:
             return (
-                f"The image at offset {end} has {len(raw)} bytes; a drill restores at most "
-                f"{POINT_BYTES_MAX}."
+                f"The metadata at offset {end} has {len(raw)} bytes; a restore drill can restore "
+                f"at most {POINT_BYTES_MAX}."
             )
         with tempfile.TemporaryDirectory(prefix="plimsoll-drill-") as scratch:
             image = await _through(Path(scratch), self._cluster_id, copy, raw)
         if not await asyncio.to_thread(_are_equal, image, copy.image):
-            return f"What was restored up to offset {end} differs from the backup."
+            return (
+                f"The metadata that the drill restored up to offset {end} differs from the backup."
+            )
         now = self._log.image
         if now.next_offset == end and not await asyncio.to_thread(_are_equal, image, now):
-            return f"The backup up to offset {end} differs from the committed metadata."
+            return f"The backup up to offset {end} differs from the cluster's committed metadata."
         return ""
 
     async def _prove(self, store: BackupStore, state: BackupState, found: BackupCopy) -> None:
@@ -139,11 +144,15 @@ class RestoreDrills:
                 if earlier is not None and earlier.at_ms < proof.at_ms:
                     await store.delete(one.name)
         except StoreUnavailable as error:
-            logger.warning("names of earlier drills are not deleted: %s", error)
+            logger.warning(
+                "the marks that earlier restore drills left in the backup cannot be deleted; the "
+                "next drill tries again: %s",
+                error,
+            )
         state.proof, state.drill_due_ms, state.drill_failed = proof, None, ""
         logger.info(
-            "a restore drill proved the backup in %s up to offset %d, digest %s (%d objects, %d "
-            "bytes)",
+            "a restore drill succeeded: the backup in %s can be restored up to metadata offset "
+            "%d, with digest %s (%d objects, %d bytes)",
             *(store.place, proof.end, proof.digest, found.objects, found.bytes),
         )
         self._changed()
@@ -152,7 +161,9 @@ class RestoreDrills:
         self._again_ms = self._now_ms() + AGAIN_MS
         if why != state.drill_failed:
             logger.warning(
-                "a restore drill of the backup failed, and is repeated in ten minutes: %s", why
+                "a restore drill of the metadata's backup failed and is repeated in ten minutes: "
+                "%s",
+                why,
             )
             state.drill_failed = why
             self._changed()

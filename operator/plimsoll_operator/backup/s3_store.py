@@ -57,10 +57,13 @@ def login_of(secret: Mapping[str, str]) -> Login:
     it lacks a key, or if a part that is sent does not fit into a header."""
     for key in (ACCESS_KEY, SECRET_KEY):
         if not secret.get(key, "").strip():
-            raise ValueError(f"it has no key {key}")
+            raise ValueError(f"the Secret has no key {key}")
     for key in (ACCESS_KEY, SESSION_TOKEN):
         if not _PRINTED.fullmatch(secret.get(key, "").strip()):
-            raise ValueError(f"its {key} has a space, a line break or another odd character")
+            raise ValueError(
+                f"the Secret's {key} has a space, a line break or another character that is not "
+                "allowed"
+            )
     return Login(
         access_key=secret[ACCESS_KEY].strip(),
         secret_key=secret[SECRET_KEY].strip(),
@@ -90,11 +93,11 @@ class S3Store:
         prefix = (wanted.prefix or "").strip("/")
         self._prefix = "/".join(part for part in (prefix, directory) if part) + "/"
         if {"", ".", ".."} & set(self._prefix[:-1].split("/")):
-            raise ValueError(f"its prefix {prefix} has an empty part, . or ..")
+            raise ValueError(f"the prefix {prefix} of the bucket has an empty part, . or ..")
         try:
             self._trust = client_context(login.authority)
         except BadAuthority as error:
-            raise ValueError(f"its {AUTHORITY} {error}") from error
+            raise ValueError(f"the Secret's {AUTHORITY} {error}") from error
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -124,7 +127,7 @@ class S3Store:
             after = last
             if b"<IsTruncated>true</IsTruncated>" not in body:
                 return found
-        raise StoreUnavailable(f"{self.place} has more than {NAMES_MAX} objects")
+        raise StoreUnavailable(f"the backup place {self.place} has more than {NAMES_MAX} objects")
 
     async def write(self, name: str, data: bytes) -> None:
         await self._send("PUT", self._prefix + name, data=data)
@@ -165,11 +168,17 @@ class S3Store:
                 body = await _bounded(answer, bytes_max)
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise StoreUnavailable(f"{self.place}: {error or type(error).__name__}") from None
+            raise StoreUnavailable(
+                f"the bucket's server does not answer for {self.place}: "
+                f"{error or type(error).__name__}"
+            ) from None
         if status // 100 != 2:
             code = _CODE.search(body)
             said = code[1].decode() if code else "no reason"
-            raise StoreUnavailable(f"{self.place}: {method} was answered {status} ({said})")
+            raise StoreUnavailable(
+                f"the bucket's server answered {method} for {self.place} with status {status} "
+                f"({said})"
+            )
         return body
 
     def _connected(self) -> aiohttp.ClientSession:
@@ -250,12 +259,14 @@ def entries(body: bytes) -> list[tuple[str, int]]:
     with a part of a sentence if the API allows no such page."""
     parts = body.split(b"<Contents>", ENTRIES_MAX + 1)[1:]
     if len(parts) > ENTRIES_MAX:
-        raise ValueError(f"a page of the list has more than {ENTRIES_MAX} entries")
+        raise ValueError(
+            f"a page of the bucket's list of objects has more than {ENTRIES_MAX} entries"
+        )
     found = []
     for part in parts:
         entry, end, _ = part.partition(b"</Contents>")
         if not end:
-            raise ValueError("an entry of the list has no end")
+            raise ValueError("the bucket's list of objects is malformed: an entry has no end")
         found.append(_entry(entry))
     return found
 

@@ -117,7 +117,12 @@ class CommitQueue:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         unit = None
         if len(self._waiters) >= WAITERS_MAX:
-            future.set_result(refused(Reason.NotController, "The controller is overloaded; retry."))
+            future.set_result(
+                refused(
+                    Reason.NotController,
+                    "The request was not carried out, because the controller is overloaded; retry.",
+                )
+            )
             return future
         if records:
             after = image or _appended(self.speculative, records)
@@ -301,7 +306,7 @@ def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:
         raise LogCorrupt(
-            f"the metadata log belongs to cluster {image.cluster_id}, not to {cluster_id}"
+            f"the metadata log belongs to cluster {image.cluster_id}, not to cluster {cluster_id}"
         )
     return image
 
@@ -389,7 +394,10 @@ class Committer:
         try:
             await self._append_next()
         except (MetadataLogError, OSError) as error:
-            self.queue.drop(f"The controller failed to take over: {error}")
+            self.queue.drop(
+                "The change was not made, because the controller failed to take over the "
+                f"cluster: {error}"
+            )
             raise
 
     async def commit_before_term(self, record: Record) -> None:
@@ -410,7 +418,12 @@ class Committer:
             except AppendRefused as error:
                 self._refused(error)
             except SnapshotRequired as error:
-                self._dropped(self.queue.drop(f"The metadata log is full: {error}"))
+                self._dropped(
+                    self.queue.drop(
+                        "The change was not made, because the metadata log is full; the operator "
+                        f"makes room by itself: {error}"
+                    )
+                )
                 log_is_full.set()
 
     def confirm(self, started_ms_ago: int) -> None:
@@ -449,18 +462,19 @@ class Committer:
         and append the next `CAUTIOUS_APPENDS` decisions one by one. Raises `TermEnded`, and drops
         nothing, if a part of the batch's group is already in the log."""
         logger.warning(
-            "the metadata log refused to append a batch: the change at fault is refused, the "
-            "others are sent again and appended one by one: %s",
+            "the metadata log refused to append a batch of metadata changes; the change at fault "
+            "is refused, and the others are appended again one by one: %s",
             error,
         )
         if self._journal.group_unfinished:
             raise TermEnded(
-                "the metadata log refused a batch in the middle of a group of batches"
+                "the metadata log refused a batch that belongs to a half-written group of batches"
             ) from error
         culprit = refused(Reason.RecordTooLarge, str(error))
         self._dropped(
             self.queue.drop(
-                "The metadata log rejected the batch of this change, which is not made; retry.",
+                "The change was not made, because the metadata log rejected the batch that "
+                "contained it; retry.",
                 culprit=culprit,
             )
         )

@@ -80,7 +80,10 @@ class ConnectionIdentity:
         if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):
             return self._not_ours(f"broker {fetch.broker_id} of cluster {fetch.cluster_id}")
         if _registered(image, fetch.broker_id) is None:
-            text = f"Broker {fetch.broker_id} is not registered; send RegisterBroker first."
+            text = (
+                f"Broker {fetch.broker_id} is not registered with this controller, so it gets no "
+                "metadata; it must register first, and does so by itself."
+            )
             return refused(Reason.BrokerIdNotRegistered, text)
         self.reads_metadata = True
         return None
@@ -95,7 +98,7 @@ class ConnectionIdentity:
 
     def _not_ours(self, who: str) -> Refused:
         mine = f"broker {self.broker_id} of cluster {self.cluster_id}"
-        text = f"This connection belongs to {mine}; {who} must use its own connection."
+        text = f"This control connection belongs to {mine}; {who} must use its own connection."
         return refused(Reason.InvalidRequest, text)
 
 
@@ -140,7 +143,7 @@ class Strangers:
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
             del self._held[oldest]
-            oldest.close("too many connections that named no broker")
+            oldest.close("too many connections that did not name their broker are open")
 
     def left(self, connection: ClosableConnection) -> None:
         """Remove a connection that is closed or has named its broker. Does nothing if it was

@@ -116,7 +116,8 @@ def finished_future() -> asyncio.Future[None]:
 
 def not_here(cluster_id: UUID) -> Refused:
     return refused(
-        Reason.NotController, f"This process runs no controller of cluster {cluster_id}."
+        Reason.NotController,
+        f"This operator process runs no controller of cluster {cluster_id}; ask another operator.",
     )
 
 
@@ -132,7 +133,10 @@ class ClosedConnections:
         more = self._limit.due(self._now_s())
         if more is not None:
             where = host_and_port(*peer[:2]) if isinstance(peer, tuple) else "(unknown)"
-            text = "closed the control connection of %s, a broker connects again by itself: %s%s"
+            text = (
+                "the controller closed the connection of the peer at %s, which connects again by "
+                "itself if it is a broker: %s%s"
+            )
             logger.info(text, where, why, more)
 
 
@@ -211,7 +215,7 @@ class ControllerServer:
         for cluster_id in list(self._controllers):
             await self.remove(cluster_id)
         for connection in list(self.connections):
-            connection.close("the controller's server stops")
+            connection.close("the operator is stopping")
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -249,7 +253,7 @@ class ServerConnection(asyncio.Protocol):
         if self._peer is not None:
             self._identity.is_known(self._peer.cluster_id, self._peer.broker_id)
         if len(self._server.connections) > CONNECTIONS_MAX:
-            self.close("too many connections")
+            self.close("the controller has as many connections as it may have")
             return
         self._server.strangers.came(self)
         loop = asyncio.get_running_loop()
@@ -260,7 +264,7 @@ class ServerConnection(asyncio.Protocol):
         is not identified as a registered broker's after `STRANGER_MS_MAX` and no request of it is
         in progress. Otherwise run again `FIRST_FRAME_MS_MAX` later. Called by a timer."""
         if self._silent:
-            self.close("no complete request received in time")
+            self.close("the peer sent no complete request in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
@@ -275,9 +279,11 @@ class ServerConnection(asyncio.Protocol):
                 self._unread = 0
                 self._dispatch(control.decode_request(frame), len(frame))
             if not self._server.strangers.holds(self, self._unread):
-                self.close("unidentified connections hold too many bytes of incomplete requests")
+                self.close(
+                    "connections of unknown brokers hold too many bytes of incomplete requests"
+                )
         except (control.MalformedControlMessage, FrameTooLarge) as error:
-            self.close(f"not a control message: {error}")
+            self.close(f"the peer sent no valid control request: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
             self._broke(self._handling, error)
 
@@ -285,7 +291,7 @@ class ServerConnection(asyncio.Protocol):
         """Report a bug in handling a request of this `kind`, and close the connection. A bug in a
         decision has already ended the controller's term."""
         self._server.failures.met(kind, error)
-        self.close("internal error while handling a request")
+        self.close("the controller met an internal error while it handled a request of the peer")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -320,10 +326,10 @@ class ServerConnection(asyncio.Protocol):
         # An answered request may not be `_finished` yet when the broker sends the next.
         waiting = (of for work, of in self._tasks.items() if not work.done())
         if kind in ONE_AT_A_TIME and kind in waiting:
-            self.close(f"a second {kind} was sent before the first was answered")
+            self.close(f"the peer sent a second {kind} before the first was answered")
             return
         if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
-            self.close(f"registration too large: {size} bytes")
+            self.close(f"the peer sent a registration of {size} bytes, which is too large")
             return
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
@@ -364,7 +370,7 @@ class ServerConnection(asyncio.Protocol):
             found = sessions.enrich(command.request)
             return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
         if sessions is not None and not self._may_propose(sessions, command.request):
-            self.close("replaced by a newer connection of the same broker")
+            self.close("a newer connection of the same broker has replaced this one")
             return finished_future()
         if (refusal := _of_another_term(command, controller)) is not None:
             self._reply(correlation_id, controller, refusal)
@@ -427,7 +433,8 @@ class ServerConnection(asyncio.Protocol):
                 await self._shown.wait()
         except TimeoutError:
             text = (
-                "Only a registered broker may forward client requests; send RegisterBroker first."
+                "The client's request was not forwarded: the broker that sent it is not "
+                "registered with the controller. The broker registers by itself; retry."
             )
             self._reply(correlation_id, controller, refused(Reason.BrokerIdNotRegistered, text))
             return
@@ -503,7 +510,7 @@ class ServerConnection(asyncio.Protocol):
         inside = self._server.inside
         reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
         if reason:
-            self.close(f"peer certificate rejected: {reason}")
+            self.close(f"the controller rejected the peer's certificate: {reason}")
         return bool(reason)
 
     def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:
@@ -513,7 +520,7 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
-            self.close("the broker does not read its replies")
+            self.close("the peer does not read the controller's replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))
 
@@ -528,7 +535,8 @@ def _of_another_term(command: control.Command, controller: Controller) -> Refuse
     if command.controller_epoch == controller.epoch:
         return None
     text = (
-        f"The ISR proposals were sent to controller epoch {command.controller_epoch}; this one is "
-        f"{controller.epoch}. Send them again."
+        "The proposed ISR changes are refused: they were sent to controller epoch "
+        f"{command.controller_epoch}, and this controller has epoch {controller.epoch}. The "
+        "broker sends them again by itself."
     )
     return refused(Reason.StaleControllerEpoch, text)

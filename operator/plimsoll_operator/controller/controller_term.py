@@ -93,6 +93,9 @@ from plimsoll_operator.metalog.interface import (
 from plimsoll_process.hang_watch import is_starved
 from plimsoll_process.waits import cancelled, heard, set_within
 
+NOT_ACTIVE = "This operator is not the cluster's active controller; ask another operator."
+NOT_LEADING = "The request was not carried out, because the operator is no longer the controller"
+
 
 class Outcome(Enum):
     """Reason for which `Controller.run` returned."""
@@ -193,11 +196,11 @@ class _Emptied(_Regressed):
     with none if there may be a backup."""
 
     def __init__(self, expected: frozenset[BrokerId]) -> None:
-        what = "there may be a backup. It is restored from that"
+        what = "there may be a backup, from which the operator restores the log"
         if expected:
             volumes = f"volumes of {brokers_text(sorted(expected))} exist"
-            what = f"{volumes}. It is restored from their copies"
-        super().__init__(f"The metadata log is empty, but {what}; nothing is committed before.")
+            what = f"{volumes}, and the operator restores the log from them"
+        super().__init__(f"The metadata log is empty, but {what}; until then nothing is committed.")
         self.expected = expected
 
 
@@ -378,22 +381,28 @@ class Controller:
             self._claims.hear_between_terms(request)
             if self._restoration is not None:
                 self._restoration.hear(request, ControllerEpoch(0))
-            return answered(self.stalled or not_controller("This is not the active controller."))
+            return answered(self.stalled or not_controller(NOT_ACTIVE))
         if (dismissal := self._dismissal(request)) is not None:
             return dismissal
         if not self._consistent(request):
             return answered(
-                not_controller("A broker holds metadata that contradicts this metadata log.")
+                not_controller(
+                    "The request was not carried out, because a broker holds metadata that "
+                    "contradicts the metadata log; the controller checks that by itself. Retry."
+                )
             )
         if isinstance(request, BrokerProvenDead):
-            text = "%s: broker %d is proven dead and is fenced at once: %s"
+            text = (
+                "LogCluster %s: broker %d has certainly ended and is fenced at once, so that "
+                "other brokers lead its partitions: %s"
+            )
             logger.info(text, self.name, request.broker_id, request.evidence)
         return self._decide(request)
 
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
         decided = self._decided(request)
         if decided is None:
-            return answered(not_controller("The controller lost leadership; retry."))
+            return answered(not_controller(f"{NOT_LEADING}; retry."))
         committed, again = decided
         if again is None:
             return committed
@@ -413,7 +422,7 @@ class Controller:
                 return part
             decided = self._decided(again) if self._active else None
             if decided is None:
-                return not_controller("The controller lost leadership; retry.")
+                return not_controller(f"{NOT_LEADING}; retry.")
             committed, again = decided
         return await committed
 
@@ -432,7 +441,8 @@ class Controller:
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
             raise DecisionFailed(
-                f"an internal error in the decision on {type(request).__name__}: {error!r}"
+                "the controller met an internal error when it decided on the request "
+                f"{type(request).__name__}: {error!r}"
             ) from error
         return committed, decision.again
 
@@ -447,7 +457,12 @@ class Controller:
         if not is_dismissed(known, request) or not is_foreign(self.tail, request):
             return None
         if self.unconfirmed:
-            return answered(not_controller("This controller may have been replaced; retry."))
+            return answered(
+                not_controller(
+                    "The request was not carried out, because this controller may have been "
+                    "replaced by another one; retry."
+                )
+            )
         assert isinstance(request, RegisterBroker | Heartbeat), "it reports a position"
         return asyncio.ensure_future(self._dismissed(request.broker_id))
 
@@ -468,11 +483,12 @@ class Controller:
         if claim.controller_epoch > self.epoch:
             self._end(
                 AppendConflict(
-                    f"a broker follows a newer controller, of epoch {claim.controller_epoch}"
+                    "a broker already follows a newer controller, of epoch "
+                    f"{claim.controller_epoch}"
                 )
             )
         else:
-            self._end(TermEnded("a broker holds metadata that this metadata log lacks"))
+            self._end(TermEnded("a broker holds metadata that the metadata log lacks"))
         return False
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
@@ -480,7 +496,7 @@ class Controller:
         Done after the commit. Return a refusal if this is not the active controller, if the records
         are too large, or if the term ends first."""
         if not self._active:
-            return not_controller("This is not the active controller.")
+            return not_controller(NOT_ACTIVE)
         return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
@@ -489,7 +505,7 @@ class Controller:
         allows, then return an update without batches. Return a refusal if this is not the active
         controller, or the broker's position contradicts this log."""
         if not self._active:
-            return self.stalled or not_controller("This is not the active controller.")
+            return self.stalled or not_controller(NOT_ACTIVE)
         return await update_for(fetch, self)
 
     # --- the life of a controller -------------------------------------------------------------
@@ -515,8 +531,8 @@ class Controller:
                 await self._serve()
             except AppendConflict as error:
                 logger.warning(
-                    "%s: another controller wrote to the metadata log, so this one stops leading: "
-                    "%s",
+                    "LogCluster %s: another controller wrote to the metadata log, so this "
+                    "operator stops leading the cluster: %s",
                     *(self.name, error),
                 )
                 return Outcome.DEPOSED
@@ -528,7 +544,7 @@ class Controller:
                 newer = isinstance(error, UnknownRecord)
                 why = too_new(error) if newer else unusable(error)
                 self.stalled = why
-                logger.error("%s: %s", self.name, why.message)
+                logger.error("LogCluster %s: %s", self.name, why.message)
                 if newer:
                     return Outcome.TOO_NEW
                 if not await self._restored(error, why):
@@ -536,15 +552,15 @@ class Controller:
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
                     logger.warning(
-                        "%s: this controller's term was ended by %r; it reopens the metadata log "
-                        "and begins a new term by itself",
+                        "LogCluster %s: an error ended this controller's term (%r); the "
+                        "controller reopens the metadata log and continues by itself",
                         *(self.name, error),
                     )
-                self._drop(f"The controller lost leadership: {error}")
+                self._drop(f"{NOT_LEADING}: {error}")
                 await set_within(self._stopping, backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
             finally:
-                self._drop("The controller lost leadership; retry.")
+                self._drop(f"{NOT_LEADING}; retry.")
         return Outcome.STOPPED
 
     async def _restored(self, error: Exception, why: Refused) -> bool:
@@ -575,7 +591,7 @@ class Controller:
                 self.stalled = None
             self._begins_anew = restoration.holds_nothing
         except (MetadataLogError, OSError) as failure:
-            text = f"{why.message} It could not be restored: {failure}."
+            text = f"{why.message} The metadata log could not be restored: {failure}."
             self.stalled = refused(Reason.MetadataRegressed, text)
             return False
         finally:
@@ -586,8 +602,8 @@ class Controller:
             return True
         if self._begins_anew:
             logger.info(
-                "%s: no broker's volume holds metadata of an earlier log, so a new metadata log "
-                "begins",
+                "LogCluster %s: no broker's volume holds metadata of an earlier metadata log, so "
+                "the controller begins a new one",
                 self.name,
             )
             return True
@@ -687,7 +703,10 @@ class Controller:
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         self.stats.took_over(self._clock.now_ms() - began_ms)
-        text = "%s: this operator is the active controller, with epoch %d at metadata offset %d"
+        text = (
+            "LogCluster %s: this operator is now the active controller, with epoch %d, at "
+            "metadata offset %d"
+        )
         logger.info(text, self.name, self.epoch, self.image.next_offset)
 
     async def _refuse_emptied(self) -> None:

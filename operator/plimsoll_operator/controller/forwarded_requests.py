@@ -27,7 +27,10 @@ Further ones are refused. A single client reaches its own limit earlier."""
 
 
 def _too_many(waiting: int, origin: str) -> Refused:
-    text = f"{waiting} requests {origin} are waiting for the controller; retry later."
+    text = (
+        f"The request was not carried out, because {waiting} requests {origin} already wait for "
+        "the controller. Retry later."
+    )
     return refused(Reason.TooManyWaiting, text)
 
 

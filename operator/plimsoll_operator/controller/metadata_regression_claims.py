@@ -70,8 +70,9 @@ class Claims:
         position = request.position
         if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
             logger.warning(
-                "broker %d reports metadata of controller epoch %d, implausibly far beyond epoch "
-                "%d of this metadata log; its report is ignored; find out what runs as that broker",
+                "broker %d reports metadata of controller epoch %d, which is implausibly far "
+                "beyond epoch %d of the metadata log; the controller ignores the report; find "
+                "out which process runs as that broker",
                 *(request.broker_id, position.controller_epoch, epoch),
             )
             return None
@@ -80,9 +81,9 @@ class Claims:
             self._claims.pop(request.broker_id, None)
             return None
         logger.warning(
-            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), but this "
-            "metadata log ends at offset %d in epoch %d: the broker's metadata is %s; the log is "
-            "reopened to check that",
+            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), but the "
+            "metadata log ends at offset %d in epoch %d: the broker's metadata is %s; the "
+            "controller reopens the log to check that",
             *(request.broker_id, position.applied_offset, position.nonce),
             *(position.controller_epoch, tail.end, epoch, standing.value),
         )
@@ -118,9 +119,9 @@ class Claims:
             for broker_id, claim in self._against(tail).items():
                 if claim.said_at_ms < asked_at_ms:
                     logger.warning(
-                        "broker %d reported that it holds metadata which the metadata log lacks, "
-                        "but has not repeated that; the controller leads in spite of it, and stops "
-                        "leading if the broker reports it again",
+                        "broker %d reported metadata which the metadata log lacks, but has not "
+                        "repeated the report; the controller leads in spite of it, and stops "
+                        "leading if the broker reports that again",
                         broker_id,
                     )
                     del self._claims[broker_id]

@@ -33,11 +33,11 @@ class Standing(Enum):
     """Relation of a broker's position (offset, nonce of the last batch) to this log. AHEAD and
     DIFFERENT contradict the log."""
 
-    WITHIN = "within"
-    TOO_OLD = "within, before the batches kept here"
-    FORGOTTEN = "of a controller term that is no longer known"
-    AHEAD = "ahead of it"
-    DIFFERENT = "different from it"
+    WITHIN = "a part of the log"
+    TOO_OLD = "older than the records that the controller keeps in memory"
+    FORGOTTEN = "from a controller epoch that the log no longer knows"
+    AHEAD = "newer than the end of the log"
+    DIFFERENT = "different from the log"
 
 
 _BY_TERM = {

@@ -573,8 +573,8 @@ def _no_copy(case: RestoreCase) -> str:
         return f"The copy of broker {broker_id} cannot be used: {why}."
     if case.offered:
         answered = sentence_start(brokers_text(case.offered))
-        return f"{answered} answered, and sent no copy of the metadata that can be restored."
-    return "No broker has answered so far."
+        return f"{answered} answered, but sent no copy of the metadata that can be restored."
+    return "No broker has sent its copy of the metadata so far."
 
 
 def _ends(copy: ProvenCopy, offered: Mapping[BrokerId, Offered]) -> tuple[BrokerId, ...]:

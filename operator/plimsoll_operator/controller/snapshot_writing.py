@@ -91,7 +91,7 @@ class Snapshotter:
         if self.before_release is not None:
             await self.before_release()
         await self._log.release(taken)
-        logger.info("wrote metadata snapshot %s (%d bytes of image)", name, len(encoded))
+        logger.info("the controller wrote the metadata snapshot %s (%d bytes)", name, len(encoded))
         return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:

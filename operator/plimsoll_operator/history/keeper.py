@@ -153,8 +153,9 @@ class HistoryKeeper:
         try:
             await asyncio.wait([task])
             logger.critical(
-                "internal error; no more history is archived until another operator leads: restart "
-                "this operator, and report the error with this traceback",
+                "internal error of the operator: it archives no more history of this cluster "
+                "until it is restarted or another operator leads; restart this operator, and "
+                "report the error with this traceback",
                 exc_info=task.exception(),
             )
             await asyncio.Event().wait()
@@ -167,12 +168,17 @@ class HistoryKeeper:
             try:
                 await self._round()
             except ArchiveConflict as error:
-                logger.info("another process wrote to the history archive, reopening it: %s", error)
+                logger.info(
+                    "another process wrote to the history archive; the operator reopens the "
+                    "archive: %s",
+                    error,
+                )
                 self._ready = False
             except ArchiveUnavailable as error:
                 logger.warning(
-                    "cannot write the history archive, retrying; changes wait in memory, at most "
-                    "%d MiB, and older ones are then left out of the history: %s",
+                    "the operator cannot write the history archive and tries again; metadata "
+                    "changes wait in memory, at most %d MiB, and older ones are then left out of "
+                    "the history: %s",
                     *(WAITING_BYTES_MAX // 2**20, error),
                 )
                 self._ready = False
@@ -193,8 +199,8 @@ class HistoryKeeper:
                 waiter.set_result(None)
         if await self._archive.drop_excess(self._now_ms()):
             logger.info(
-                "deleted the oldest segments of the history archive: it exceeded its age or size "
-                "limit"
+                "the operator deleted the oldest segments of the history archive, because the "
+                "archive exceeded its age or size limit"
             )
 
     async def _store(self, *, forced: bool) -> None:
@@ -233,7 +239,8 @@ class HistoryKeeper:
                     _unknown(
                         self._dropped_to,
                         commit.ms,
-                        "too many changes at once were waiting to be archived",
+                        "the operator dropped these changes, because too many waited to be "
+                        "archived at once",
                     )
                 )
             if commit.new.next_offset > self._end:
@@ -256,7 +263,12 @@ class HistoryKeeper:
             self._waiting_bytes -= len(gone.text)
             dropped = gone.offset
             self.dropped_rows += 1
-        told = _unknown(dropped + 1, row.ms, "the archive could not be written for a long time")
+        told = _unknown(
+            dropped + 1,
+            row.ms,
+            "the operator dropped these changes, because the history archive could not be "
+            "written for a long time",
+        )
         self._lines.appendleft(_WaitingRow(told.offset, segments.line(told)))
         self._waiting_bytes += len(self._lines[0].text)
 
@@ -267,7 +279,11 @@ async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterato
     after each batch. Raises the errors of `commit_queue.first_image`."""
     image = first_image(log, cluster_id)
     if image.next_offset > since:
-        why = "no history was kept yet" if since == 0 else "it was not archived in time"
+        why = (
+            "the operator kept no history of the cluster yet"
+            if since == 0
+            else ("the operator did not archive these changes in time")
+        )
         yield _unknown(image.next_offset, log.batches[0].written_ms if log.batches else 0, why)
     if log.tip.next_offset <= since:
         return

@@ -41,7 +41,9 @@ class DirectoryStore:
         try:
             return await asyncio.to_thread(self._list)
         except OSError as error:
-            raise ArchiveUnavailable(f"cannot read {self._path}: {error.strerror}") from error
+            raise ArchiveUnavailable(
+                f"cannot read the directory {self._path} of the history archive: {error.strerror}"
+            ) from error
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         path = self._path / f"history-{segment.header.sequence:08d}.zlib"
@@ -49,7 +51,9 @@ class DirectoryStore:
         try:
             await asyncio.to_thread(write_whole, path, data)
         except OSError as error:
-            raise ArchiveUnavailable(f"cannot write {path}: {error.strerror}") from error
+            raise ArchiveUnavailable(
+                f"cannot write the file {path} of the history archive: {error.strerror}"
+            ) from error
         return Stored(header=segment.header, size=len(segment.packed), version=path.name)
 
     async def delete(self, stored: Stored) -> None:
@@ -57,7 +61,9 @@ class DirectoryStore:
             (self._path / stored.version).unlink(missing_ok=True)
         except OSError as error:
             path = self._path / stored.version
-            raise ArchiveUnavailable(f"cannot delete {path}: {error.strerror}") from error
+            raise ArchiveUnavailable(
+                f"cannot delete the file {path} of the history archive: {error.strerror}"
+            ) from error
 
     def _list(self) -> list[tuple[Stored, ArchiveSegment]]:
         found = []
@@ -132,8 +138,8 @@ class KubeStore:
         if name not in self._told and len(self._told) < TOLD_MAX:
             self._told.add(name)
             logger.warning(
-                "ignoring ConfigMap %s/%s: it has the labels of this cluster's history archive, "
-                "but is no segment of it; remove the labels",
+                "the operator ignores ConfigMap %s/%s, which has the labels of this cluster's "
+                "history archive but is no part of the archive; remove the labels",
                 self._namespace,
                 name,
             )

@@ -95,8 +95,8 @@ async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
     the request that needs it. Raises `NoCluster`."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
         raise NoCluster(
-            f"This process does not run in a pod, and there is no kubeconfig at {paths}. Set"
-            " KUBECONFIG."
+            "Cannot connect to Kubernetes: this process does not run in a pod, and there is no "
+            f"kubeconfig at {paths}. Set KUBECONFIG."
         )
 
     async def load(configuration: Configuration) -> None:
@@ -272,7 +272,8 @@ async def _one_attempt(
         response = await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as failure:
         raise Unavailable(
-            0, f"no answer to {request.method} {request.url.path}: {_said(failure)}"
+            0,
+            f"the API server did not answer {request.method} {request.url.path}: {_said(failure)}",
         ) from failure
     if response.status in REDIRECTS:
         response.close()
@@ -293,7 +294,9 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
-    return Unavailable(0, f"no answer to {request.method} {request.path}: {_said(failure)}")
+    return Unavailable(
+        0, f"the API server did not answer {request.method} {request.path}: {_said(failure)}"
+    )
 
 
 @lru_cache(maxsize=1)  # answers within a second share a Date; parsing delays appends

@@ -109,7 +109,7 @@ class ObjectShelf(Generic[R]):
     def _put_unread(self, body: dict[str, Any], why: str) -> R | None:
         meta = _metadata(body)
         key = (meta.namespace, meta.name)
-        text = f"The spec is invalid and not applied: {why}."
+        text = f"The spec is invalid, so the operator does not apply it: {why}."
         unread = Unread(metadata=meta, sentence=text, conditions=_conditions(body))
         before = self._unread.get(key)
         if before is None or before.sentence != text:

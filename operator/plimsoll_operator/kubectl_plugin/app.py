@@ -185,7 +185,7 @@ def why(
     since: Annotated[
         str | None,
         typer.Option(
-            help=("Start of the period: 30m, 2h, 3d, or a time; default: the whole history.")
+            help="Start of the period: 30m, 2h, 3d, or a time; default: the whole history."
         ),
     ] = None,
 ) -> Act:
@@ -261,7 +261,9 @@ def verify(
     if resume is not None:
         return _Following(partial(verbs_verify.begin_again, earlier=resume))
     if topic is None:
-        raise typer.BadParameter("name a topic, or give --resume or --show VERIFICATION")
+        raise typer.BadParameter(
+            "the command needs a topic to verify; name one, or give --resume or --show VERIFICATION"
+        )
     work = verbs_verify.Workload(
         topic=topic,
         records=options.records,

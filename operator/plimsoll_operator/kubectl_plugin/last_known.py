@@ -68,7 +68,7 @@ def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
 def _broker(row: Any) -> list[Any]:
     notes = []
     if fenced := row.get("fenced"):
-        notes.append(f"fenced since {fenced['since']}: {fenced['why']}")
+        notes.append(f"the broker is fenced since {fenced['since']}: {fenced['why']}")
     if row.get("leaving"):
         notes.append("leaving")
     if row.get("restarting"):

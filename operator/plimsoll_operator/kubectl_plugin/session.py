@@ -121,7 +121,7 @@ class PluginSession:
 
 def _not_one(names: list[str], namespace: str) -> str:
     if not names:
-        return f"No LogCluster in namespace {namespace}; choose another namespace with -n."
+        return f"There is no LogCluster in namespace {namespace}; choose another namespace with -n."
     return (
         f"Namespace {namespace} has {len(names)} LogClusters; choose one with -c: "
         f"{', '.join(names)}."

@@ -47,10 +47,11 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
         directory = str(told.get("directory", ""))
         if not told["archived"]:
             notes.append(
-                "The operator could not archive its latest changes; they are missing here."
+                "The operator could not archive the latest changes of the cluster, which are "
+                "therefore missing here."
             )
     except ViewUnavailable as error:
-        notes.append(f"{error} Showing what was archived before.")
+        notes.append(f"{error} The changes that were archived before follow.")
     store = _store(session, directory)
     try:
         segments = [segment for _, segment in await store.stored()]
@@ -59,7 +60,10 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
     rows, unread = await asyncio.to_thread(_rows, segments, topic, partition)
     notes += unread
     if notes and segments:
-        notes.append(f"The archive ends at {timestamp(segments[-1].header.last_ms)}.")
+        notes.append(
+            f"The history archive ends at {timestamp(segments[-1].header.last_ms)}; later "
+            "changes are missing here."
+        )
     return Archived(rows=rows, notes=notes)
 
 
@@ -79,7 +83,9 @@ def _rows(
         try:
             found = rows_of(segment)
         except UnreadableSegment as error:
-            notes.append(f"Part {segment.header.sequence} of the archive cannot be read: {error}.")
+            notes.append(
+                f"Part {segment.header.sequence} of the history archive cannot be read: {error}."
+            )
             continue
         rows += [row for row in found if not topic or row.holds(topic, partition)]
     return rows, notes
@@ -174,12 +180,15 @@ def _moment(row: ChangeRow, epoch: int | None) -> Moment:
 
 def _what(row: ChangeRow) -> str:
     if row.kind == "unknown":
-        return "Earlier changes are unknown."
+        return "Changes before this one are unknown."
     if row.kind == "removed":
-        return "The topic was removed."
+        return "The topic of the partition was removed."
     parts = []
     if row.kind == "created" and row.leader and row.isr:
-        return f"Created: leader {_broker(row.leader[1])}, ISR {_brokers(row.isr[1])}."
+        return (
+            f"The partition was created: leader {_broker(row.leader[1])}, ISR "
+            f"{_brokers(row.isr[1])}."
+        )
     if row.leader is not None:
         parts.append(f"leader {_broker(row.leader[0])} → {_broker(row.leader[1])}")
     if row.isr is not None:

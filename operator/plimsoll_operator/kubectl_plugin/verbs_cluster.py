@@ -175,7 +175,7 @@ def _broker(row: Any) -> list[Any]:
     notes = [word for word in ("leaving", "restarting") if row[word]]
     heard, disk, fenced = row["heardMsAgo"], row["disk"], row["fenced"]
     if fenced:
-        notes.append(f"fenced since {fenced['since']}: {fenced['why']}")
+        notes.append(f"the broker is fenced since {fenced['since']}: {fenced['why']}")
     return [
         row["broker"],
         warned(row["state"], row["state"] != "Active"),
@@ -243,7 +243,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     except ViewUnavailable as error:
         raise last_known.no_what_if(error) from error
     if found["unknown"]:
-        raise Problem(f"This cluster has no {brokers_text(found['unknown'])}.")
+        raise Problem(f"There is no {brokers_text(found['unknown'])} in this cluster.")
     text = (
         f"Without {brokers_text(found['brokers'])}:"
         f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"

@@ -44,7 +44,9 @@ async def restore_metadata(
         *(line(f"- {doubt}") for doubt in offered.get("doubts") or ()),
     ]
     if not choices:
-        parts.append(line("No broker has sent a copy that could be restored.", bad=True))
+        parts.append(
+            line("No broker has sent a copy of the metadata that could be restored.", bad=True)
+        )
     for one in choices:
         parts += _choice(session, one)
     return Findings(data=offered, parts=parts, code=1)
@@ -71,7 +73,9 @@ def _choice(session: PluginSession, one: Object) -> list[RenderableType]:
 
 def _nothing_to_confirm(session: PluginSession) -> list[RenderableType]:
     known = {one["type"]: one for one in session.status.get("conditions") or ()}
-    parts: list[RenderableType] = [line("There is nothing to confirm.")]
+    parts: list[RenderableType] = [
+        line("The operator offers no history of the metadata, so there is nothing to confirm.")
+    ]
     rows = [
         [type_, known[type_]["status"], known[type_]["reason"], known[type_]["message"]]
         for type_ in SHOWN
@@ -92,8 +96,8 @@ async def _confirm(session: PluginSession, choices: list[Object], confirm: str) 
         )
     await _annotate(session, RESTORE_METADATA, confirm)
     text = (
-        f"Confirmed {confirm}. The operator restores it within seconds, and the LogCluster shows "
-        "the condition MetadataRestored."
+        f"Confirmed the restore of {confirm}. The operator restores that history within seconds, "
+        "and the LogCluster then shows the condition MetadataRestored."
     )
     return Findings(data={"confirmed": confirm, "choice": chosen}, parts=[line(text)])
 
@@ -101,13 +105,13 @@ async def _confirm(session: PluginSession, choices: list[Object], confirm: str) 
 async def _ask_for(session: PluginSession, point: str) -> Findings:
     if not is_point(point):
         raise Problem(
-            f"{point} is no point of a backup: state newest, a time such as 2026-11-30T09:00:00Z, "
-            "or a metadata offset."
+            f"{point} does not name a point of the backup: state newest, a time such as "
+            "2026-11-30T09:00:00Z, or a metadata offset."
         )
     await _annotate(session, RESTORE_FROM_BACKUP, point)
     text = (
-        f"Asked for the backup up to {point}. If the metadata log is lost, the operator looks for "
-        "it; run the command again without options to see what it has found."
+        f"Asked the operator for the backup up to {point}. If the metadata log is lost, the "
+        "operator looks for that backup; run the command again without options to see the result."
     )
     return Findings(data={"fromBackup": point}, parts=[line(text)])
 
@@ -118,4 +122,4 @@ async def _annotate(session: PluginSession, annotation: str, value: str) -> None
     try:
         await session.kube.merge(LOG_CLUSTERS, namespace, name, patch)
     except ApiError as error:
-        raise Problem(f"Cannot write the LogCluster: {told(error)}") from error
+        raise Problem(f"Cannot write the annotation of the LogCluster: {told(error)}") from error

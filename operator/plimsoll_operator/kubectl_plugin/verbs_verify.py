@@ -91,7 +91,8 @@ async def begin_again(session: PluginSession, earlier: str) -> str:
     spec: Object = body["spec"]
     if "evidence" not in spec:
         raise Problem(
-            f"Verification {earlier} keeps no ledger: it has no spec.evidence. Run it anew."
+            f"Verification {earlier} cannot be resumed, because it kept no ledger (it has no "
+            "spec.evidence). Run a new Verification."
         )
     run = spec["evidence"].get("resume") or run_name(earlier, body["metadata"]["uid"])
     return await _create(session, {**spec, "evidence": {**spec["evidence"], "resume": run}})
@@ -164,7 +165,7 @@ def _is_refused(reason: str, spec: Object) -> bool:
 
 def _missing(session: PluginSession, topic: str) -> str:
     where = f"of LogCluster {session.cluster.metadata.name} in {session.namespace}"
-    return f"No Topic object {where} declares {topic} either; apply one, or create the topic."
+    return f"No Topic object {where} declares topic {topic} either; apply one, or create the topic."
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
@@ -185,7 +186,7 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
             f"Verification {name} could not be deleted and starts when its condition is met: "
             f"{told(error)}"
         )
-    return f"Deleted Verification {name}; it had not started."
+    return f"Deleted Verification {name}, which had not started."
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
@@ -274,7 +275,7 @@ def _so_far(spec: Object, counts: Object, phase: str) -> str:
     """Return, as a sentence, how far a run or an audit is; "" if there is nothing to tell."""
     read = counts.get("read", 0)
     if "source" in spec:
-        return f"{read:,} records were read so far." if read else ""
+        return f"The driver has read {read:,} records so far." if read else ""
     if phase == "Verifying":
         return f"{read:,} of {counts.get('acked', 0):,} acknowledged records were read back."
     total = (spec.get("produce") or {}).get("records")

@@ -85,7 +85,7 @@ class Candidate:
         """Lead from the acquisition of the Lease until it or the controller's term ends. Return for
         how many seconds not to compete for the Lease, so that another operator can take it."""
         logger.info(
-            "%s: acquired the Lease, taking over as the controller of this LogCluster",
+            "LogCluster %s: this operator has acquired the Lease and takes over as the controller",
             self._leader.controller.name,
         )
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
@@ -93,8 +93,8 @@ class Candidate:
             against = await self._asked(holding)
             if holding.done():
                 logger.warning(
-                    "%s: lost the Lease before leading as controller (%s); trying to acquire it "
-                    "again",
+                    "LogCluster %s: this operator lost the Lease before it led as controller "
+                    "(%s); it tries to acquire the Lease again",
                     *(self._leader.controller.name, holding.result().value),
                 )
                 return 0.0
@@ -108,8 +108,8 @@ class Candidate:
                 if leading.done():
                     return await self._after(leading.result(), holding)
                 logger.warning(
-                    "%s: lost the Lease and stops leading as controller (%s); the next holder of "
-                    "the Lease takes over",
+                    "LogCluster %s: this operator lost the Lease and stops leading as controller "
+                    "(%s); the next holder of the Lease takes over",
                     *(self._leader.controller.name, holding.result().value),
                 )
                 return 0.0
@@ -139,8 +139,8 @@ class Candidate:
                     return asking.result()
                 except Unavailable as error:
                     logger.info(
-                        "%s: cannot ask the API server whether this operator may lead, retrying: "
-                        "%s",
+                        "LogCluster %s: this operator cannot ask the API server whether it may "
+                        "lead, and tries again: %s",
                         self._leader.controller.name,
                         error,
                     )
@@ -154,8 +154,8 @@ class Candidate:
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning(
-            "%s: this operator stopped leading as controller (%s)%s; it competes for the Lease "
-            "again by itself",
+            "LogCluster %s: this operator stopped leading as controller (%s)%s; it competes for "
+            "the Lease again by itself",
             *(self._leader.controller.name, outcome.value, _REMEDY.get(outcome, "")),
         )
         if outcome is Outcome.DEPOSED:

@@ -96,8 +96,9 @@ class ClusterBackup:
         point = point_of(text) if text else NEWEST
         if point is None:
             why = (
-                f"The annotation {RESTORE_FROM_BACKUP} is {text[:80]!r}: state newest, a time such "
-                "as 2026-11-30T09:00:00Z, or a metadata offset."
+                f"The LogCluster's annotation {RESTORE_FROM_BACKUP} has the invalid value "
+                f"{text[:80]!r}: state newest, a time such as 2026-11-30T09:00:00Z, or a "
+                "metadata offset."
             )
             return BackupOffer(why=why, asked=True)
         store = await self._place.store()
@@ -115,8 +116,15 @@ class ClusterBackup:
             why = f"The backup in {store.place} cannot be read: {error}."
             return BackupOffer(why=why, asked=bool(text))
         except Exception as error:  # a hostile place chooses what is read
-            logger.exception("the backup in %s cannot be judged", store.place)
-            why = f"The backup in {store.place} cannot be judged: {type(error).__name__}."
+            logger.exception(
+                "internal error of the operator while it examined the metadata backup in %s; the "
+                "backup is not used for a restore; please report the error with this traceback",
+                store.place,
+            )
+            why = (
+                f"The backup in {store.place} cannot be examined, because of an internal error "
+                f"of the operator: {type(error).__name__}."
+            )
             return BackupOffer(why=why, asked=bool(text))
         finally:
             await store.close()

@@ -98,7 +98,7 @@ async def objection(
     why = against(remains.volumes, wanted)
     if (strangers := remains.logs - {wanted}) and not has_log:
         found = kafka_id(min(strangers))
-        more = why or "No volume of it is here."
+        more = why or "No volume of that cluster is in this namespace."
         return OTHER_LOG, (
             f"A metadata log of cluster {found} already exists under this name. {more} To adopt "
             f"that log, apply the object anew with spec.clusterId: {found}; for a new cluster "
@@ -108,7 +108,7 @@ async def objection(
         return None
     left = former(remains)
     holder = "" if left is None else await _claimed(kube, cluster, left, claimants)
-    return OTHER_VOLUME, f"{why} {holder} claims that id." if holder else why
+    return OTHER_VOLUME, f"{why} The cluster id belongs to {holder}." if holder else why
 
 
 async def _claimed(kube: KubeApi, cluster: LogCluster, wanted: UUID, claimants: Claimants) -> str:

@@ -110,7 +110,7 @@ class LeaseLoss(Enum):
     """Reason why a holder lost its Lease."""
 
     TAKEN = "another operator replica holds the Lease"
-    UNRENEWED = "could not renew the Lease in time"
+    UNRENEWED = "the operator could not renew the Lease in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,9 @@ class Lease:
             try:
                 acquired = await self._try()
             except ApiError as error:
-                logger.info("cannot acquire Lease %s, retrying: %s", self._name, error)
+                logger.info(
+                    "this operator cannot acquire Lease %s and tries again: %s", self._name, error
+                )
                 acquired = None
             if acquired is not None:
                 return acquired
@@ -198,7 +200,10 @@ class Lease:
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
                 logger.warning(
-                    "cannot renew Lease %s, retrying until its deadline: %s", self._name, error
+                    "this operator cannot renew Lease %s and tries again until the Lease's "
+                    "deadline, when it stops leading: %s",
+                    self._name,
+                    error,
                 )
             if _now_ms() >= deadline_ms:
                 self._held = None
@@ -224,7 +229,10 @@ class Lease:
                     await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
             logger.info(
-                "cannot release Lease %s; others acquire it once it expires: %s", self._name, error
+                "this operator cannot release Lease %s, which another operator can acquire when "
+                "it expires: %s",
+                self._name,
+                error,
             )
 
     def _look_at_starvation(self, now_ms: int) -> None:

@@ -303,7 +303,9 @@ class LedCluster:
         if reason:
             cause = Cause(reason=reason, message=message, serves=False)
         else:
-            cause = unrestored.restoring(f"{why} It is being restored from the brokers' copies.")
+            cause = unrestored.restoring(
+                f"{why} The operator is restoring the metadata log from the brokers' copies."
+            )
         self.effects.stall(StallSource.CONTROLLER, cause)
 
     def _show_restore(
@@ -401,7 +403,12 @@ class LedCluster:
                     self._unrestored = await brokers_with_volumes(kube, found, cluster_id)
                 return self._unrestored
             except ApiError as error:
-                logger.info("%s: cannot list volumes, retrying: %s", self.controller.name, error)
+                logger.info(
+                    "LogCluster %s: the operator cannot list the brokers' volumes and tries "
+                    "again: %s",
+                    self.controller.name,
+                    error,
+                )
             await asyncio.sleep(BRING_UP_SECONDS)
         return frozenset()
 
@@ -418,7 +425,8 @@ class LedCluster:
                 self.effects.carry_out(await unrestored.bring_up(self.term, self._unrestored))
             except (ApiError, Retry) as error:
                 logger.warning(
-                    "%s: cannot start the brokers that hold the metadata, retrying: %s",
+                    "LogCluster %s: the operator cannot start the brokers with the copies of the "
+                    "metadata it needs, and tries again: %s",
                     *(self.controller.name, error),
                 )
         if self._unrestored:
@@ -437,8 +445,8 @@ class LedCluster:
                 return
             except (ApiError, Retry) as error:
                 logger.warning(
-                    "cannot publish the controller's certificate, retrying; brokers that require "
-                    "TLS cannot connect to the controller until then: %s",
+                    "the operator cannot write the controller's certificate and tries again; "
+                    "until then brokers that require TLS cannot connect to the controller: %s",
                     error,
                 )
             await asyncio.sleep(delay_s)
@@ -446,7 +454,7 @@ class LedCluster:
 
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
-            text = "this operator does not lead as controller yet, or no longer"
+            text = "this operator does not lead the cluster as its controller at present"
             raise Retry(text, after_ms=500)
         with self._failures.of_pass(work):
             await pinned_choices.read(self.term)

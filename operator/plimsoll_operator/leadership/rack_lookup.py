@@ -114,7 +114,7 @@ class RackFinder:
             self._found(request.broker_id)
             # Without `spec.racks` a missing rack is no cause for a warning.
             level = logging.INFO if cluster.spec.racks is None else logging.WARNING
-            logger.log(level, "registering broker %d without a rack: %s", request.broker_id, why)
+            logger.log(level, "broker %d is registered without a rack: %s", request.broker_id, why)
             return request
         sentence = (
             f"Broker {request.broker_id} has no rack, and spec.racks requires one: {why}. Label"
@@ -147,7 +147,7 @@ def node_of(pod: Object, pod_uid: str | None) -> str:
     `pod_uid`, or if it is not scheduled yet."""
     name = pod["metadata"]["name"]
     if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
-        raise RackNotFound(f"pod {name} is not the pod of the registering process")
+        raise RackNotFound(f"pod {name} is not the pod of the broker process that registers")
     node_name: str | None = (pod.get("spec") or {}).get("nodeName")
     if not node_name:
         raise RackNotFound(f"pod {name} is not scheduled to a node yet")

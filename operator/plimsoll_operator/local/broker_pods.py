@@ -131,7 +131,9 @@ class BrokerProcess:
             ran_ms = (time.monotonic() - started) * 1000
             backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
             logger.warning(
-                "the process of broker %d ended (%s); restarting it", self.broker_id, self.why
+                "the process of broker %d ended (%s); the local cluster starts it again",
+                self.broker_id,
+                self.why,
             )
             await set_within(self._stopping, backoff_ms / 1000)
             self.restarts += 1
@@ -188,7 +190,8 @@ class BrokerProcess:
                 await process.wait()
         except TimeoutError:
             logger.warning(
-                "broker %d did not stop within its grace period; killing its process",
+                "broker %d did not stop within its grace period, so the local cluster kills its "
+                "process",
                 self.broker_id,
             )
             with contextlib.suppress(ProcessLookupError):
@@ -241,7 +244,7 @@ MOUNT_S = 1.0
 PAUSE_S = 0.1
 PROBE_STARTING_S = 0.25
 PROBE_S_MAX = 1.0
-NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap does not exist")
+NO_CONFIG = ("CreateContainerConfigError", "the broker's ConfigMap does not exist")
 
 
 @dataclass(slots=True)
@@ -292,8 +295,8 @@ class BrokerPods:
     def start(self, pod: Object) -> None:
         if not is_broker(self.server, pod):
             logger.warning(
-                "pod %s is not started: it belongs to no broker's StatefulSet, and a local cluster "
-                "runs no other pods",
+                "pod %s is not started: it does not belong to a broker's StatefulSet, and a "
+                "local cluster runs no other pods",
                 pod["metadata"]["name"],
             )
             return

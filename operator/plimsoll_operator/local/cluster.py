@@ -119,8 +119,8 @@ class OtherCluster(DirectoryLog):
 
     async def open(self) -> OpenedLog:
         raise LogOfAnother(
-            f"this directory holds cluster {kafka_id(self._own)}; to recreate its LogCluster, "
-            "set that id in spec.clusterId"
+            f"the local cluster's directory holds cluster {kafka_id(self._own)}; to create its "
+            "LogCluster again, set that id in spec.clusterId"
         )
 
 

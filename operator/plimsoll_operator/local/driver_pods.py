@@ -218,7 +218,7 @@ class DriverPods:
         folder = self._layout.pod(running.name)
         try:
             if not is_driver(self._server, pod):
-                raise NotThere("the pod does not belong to the Job of a Verification")
+                raise NotThere("the driver's pod does not belong to the Job of a Verification")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._account(folder)
             mounts = self._volumes(pod, folder)
@@ -273,7 +273,7 @@ class DriverPods:
     def _data(self, pod: Object, folder: Path, name: str) -> dict[str, str]:
         stored = found(self._server, resources.CONFIG_MAPS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"ConfigMap {name} does not exist")
+            raise NotThere(f"ConfigMap {name}, which the driver's pod mounts, does not exist")
         data: dict[str, str] = dict(stored.body.get("data") or {})
         if FILE in data:
             account = str(folder / ACCOUNT)
@@ -283,20 +283,20 @@ class DriverPods:
                 )
             except (ValueError, KeyError, TypeError) as error:
                 raise NotThere(
-                    f"ConfigMap {name} is not a driver's configuration: {error!r}"
+                    f"ConfigMap {name} does not hold a valid configuration of the driver: {error!r}"
                 ) from error
         return data
 
     def _secret(self, pod: Object, name: str) -> dict[str, bytes]:
         stored = found(self._server, resources.SECRETS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"Secret {name} does not exist")
+            raise NotThere(f"Secret {name}, which the driver's pod mounts, does not exist")
         data = stored.body.get("data") or {}
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
         if DIRECTORY not in mounts:
-            raise NotThere("the pod does not mount the ConfigMap with its configuration")
+            raise NotThere("the driver's pod does not mount the ConfigMap with its configuration")
         words = [translated(word, mounts) for word in arguments(mounts)]
         if running.stopping.is_set():
             return NOT_STARTED

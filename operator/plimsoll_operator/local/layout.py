@@ -158,7 +158,9 @@ class DirectoryLayout:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Remembered)
         except msgspec.DecodeError as error:
-            raise BadDirectory(f"{path} does not belong to a local cluster: {error}") from error
+            raise BadDirectory(
+                f"The file {path} does not describe a local cluster: {error}"
+            ) from error
 
     def remember(self, remembered: Remembered) -> None:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
@@ -225,8 +227,8 @@ def plan(
         )
     if known and cluster_id is not None and cluster_id != known.cluster_id:
         raise BadDirectory(
-            f"the directory holds cluster {known.cluster_id}, but the file asks for {cluster_id}:"
-            " use another directory, or leave spec.clusterId out"
+            f"the local cluster's directory holds cluster {known.cluster_id}, but spec.clusterId "
+            f"is {cluster_id}: use another directory, or leave spec.clusterId out"
         )
     return Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),
@@ -287,5 +289,7 @@ def within(folder: Path, name: str) -> Path:
     except (ValueError, RuntimeError):  # a zero byte, or links in a circle
         inside = False
     if not inside:
-        raise OutsideFolder(errno.EPERM, f"{name[:80]!r} is not the name of a file in {folder}")
+        raise OutsideFolder(
+            errno.EPERM, f"the name {name[:80]!r} does not stand for a file in the folder {folder}"
+        )
     return path

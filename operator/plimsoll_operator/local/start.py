@@ -120,8 +120,8 @@ class Start:
         invalid."""
         cluster = local_cluster(self._documents.cluster)
         logger.info(
-            "specs are checked against the CRD schemas, but not against their CEL rules "
-            "(x-kubernetes-validations): Kubernetes may reject a spec that is accepted here"
+            "the local cluster checks specs against the CRD schemas, but not against their CEL "
+            "rules (x-kubernetes-validations): Kubernetes may reject a spec that is accepted here"
         )
         if words := ignored(cluster):
             logger.warning("%s", words)
@@ -187,8 +187,8 @@ class Start:
 
     def _too_late(self) -> CannotRun:
         return CannotRun(
-            f"the cluster was not ready after {START_MS_MAX // 1000} s; see"
-            f" {self._objects.layout.logs}"
+            f"the local cluster was not ready after {START_MS_MAX // 1000} s; find the cause in "
+            f"the logs in {self._objects.layout.logs}"
         )
 
     # --- brokers ----------------------------------------------------------------------------------
@@ -283,7 +283,10 @@ class Start:
         if stalled is not None:
             raise CannotRun(stalled)
         for process in self._pods.ended:
-            raise CannotRun(f"broker {process.broker_id} exited for good: {process.why}")
+            raise CannotRun(
+                f"the local cluster cannot run, because broker {process.broker_id} exited and is "
+                f"not started again: {process.why}"
+            )
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:

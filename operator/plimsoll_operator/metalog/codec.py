@@ -99,7 +99,9 @@ def decode_records(batch: Batch) -> tuple[Record, ...]:
     try:
         return read_records(batch.records_json)
     except MetadataTooNew as error:
-        raise UnknownRecord(f"metadata batch {batch.sequence} cannot be read: {error}") from error
+        raise UnknownRecord(
+            f"batch {batch.sequence} of the metadata log cannot be read: {error}"
+        ) from error
 
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
@@ -230,7 +232,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
         records_json = canonical(stored.records)
     except (msgspec.MsgspecError, OverflowError) as error:
-        raise LogCorrupt(f"cannot decode a metadata batch: {error}") from error
+        raise LogCorrupt(f"a batch of the metadata log cannot be decoded: {error}") from error
     batch = Batch(
         sequence=stored.sequence,
         base_offset=stored.base_offset,
@@ -247,7 +249,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
     if checksum(batch) != batch.checksum:
         batch = _as_earlier_builds_sealed(batch, stored.records)
     if count != batch.record_count or checksum(batch) != batch.checksum:
-        raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")
+        raise LogCorrupt(f"batch {batch.sequence} of the metadata log does not match its checksum")
     return batch
 
 

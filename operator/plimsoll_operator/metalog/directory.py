@@ -125,10 +125,11 @@ def check_owner(directory: Path, cluster_id: str) -> None:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(f"{path} cannot be read: {error}") from error
+        raise LogCorrupt(f"the file {path} of the metadata log cannot be read: {error}") from error
     if found.cluster_id != cluster_id:
         raise LogCorrupt(
-            f"{directory} holds the metadata of cluster {found.cluster_id}, not of {cluster_id}"
+            f"the directory {directory} holds the metadata log of cluster {found.cluster_id}, "
+            f"not of cluster {cluster_id}"
         )
 
 
@@ -137,7 +138,9 @@ def read_batch_files(directory: Path) -> list[BatchFile]:
     found = [read_batch_file(path) for path in paths]
     for file in found[:-1]:
         if file.torn:
-            raise LogCorrupt(f"{file.path} is damaged before the end of the log")
+            raise LogCorrupt(
+                f"the file {file.path} of the metadata log is damaged before the end of the log"
+            )
     return found
 
 
@@ -152,7 +155,9 @@ def read_batch_file(path: Path) -> BatchFile:
             batches.append(codec.decode_batch(line))
         except LogCorrupt:
             if index != len(lines) - 2 or lines[-1]:
-                raise LogCorrupt(f"{path} is damaged at byte {good_bytes}") from None
+                raise LogCorrupt(
+                    f"the file {path} of the metadata log is damaged at byte {good_bytes}"
+                ) from None
             break
         good_bytes += len(line) + 1
     return BatchFile(
@@ -207,7 +212,9 @@ def read_restored(directory: Path) -> dict[int, log_integrity.Emptied]:
         try:
             file = msgspec.json.decode(path.read_bytes(), type=RestoredFile)
         except msgspec.MsgspecError as error:
-            raise LogCorrupt(f"{path} cannot be read: {error}") from error
+            raise LogCorrupt(
+                f"the file {path} of the metadata log cannot be read: {error}"
+            ) from error
         found[file.sequence] = log_integrity.Emptied(
             sequence=file.sequence, end_offset=file.end_offset, nonce=file.nonce
         )
@@ -304,7 +311,9 @@ class DirectoryLog:
         try:
             await asyncio.to_thread(write_snapshot, self._path, name, header, stored)
         except OSError as error:
-            raise LogUnavailable(f"cannot write snapshot {name}: {error}") from error
+            raise LogUnavailable(
+                f"the snapshot {name} of the metadata log cannot be written: {error}"
+            ) from error
         return name
 
     async def remains(self) -> tuple[Batch, ...]:
@@ -335,7 +344,9 @@ class DirectoryLog:
             path = self._path / f"restored-{sequence:020d}.json"
             await asyncio.to_thread(write_whole, path, msgspec.json.encode(end) + b"\n")
         except OSError as error:
-            raise LogUnavailable(f"cannot restore {self._path}: {error}") from error
+            raise LogUnavailable(
+                f"the metadata log in {self._path} cannot be restored: {error}"
+            ) from error
 
     async def lost(self) -> tuple[str, ...]:
         """Return (): no object of this log can be deleted unnoticed, since this process holds its
@@ -352,7 +363,9 @@ class DirectoryLog:
         _, follower = self._held()
         path = self._path / taken.name
         if not path.exists():
-            raise LogCorrupt(f"snapshot {taken.name} was written but cannot be found")
+            raise LogCorrupt(
+                f"the snapshot {taken.name} of the metadata log was written but cannot be found"
+            )
         self._start_new_file(follower.tip.next_sequence)
         for old in sorted(self._path.glob(SNAPSHOTS_GLOB)):
             if old.name.split("-")[1] < taken.name.split("-")[1]:
@@ -439,7 +452,9 @@ class DirectoryLog:
 
     def _held(self) -> tuple[_Tail, log_integrity.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
-            raise AppendConflict("the metadata log must be reopened before it is written to")
+            raise AppendConflict(
+                "the metadata log must be reopened by the controller before it is written to"
+            )
         return self._tail, self._follower
 
     def _take_lock(self) -> None:
@@ -450,7 +465,9 @@ class DirectoryLog:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise LogUnavailable(f"{self._path} is in use by another process") from None
+            raise LogUnavailable(
+                f"the metadata log in {self._path} is in use by another process"
+            ) from None
         self._lock = descriptor
 
     def _open_tail(self, found: list[BatchFile], opened: OpenedLog) -> None:
@@ -471,7 +488,10 @@ class DirectoryLog:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            raise AppendConflict(f"another process has written to {self._path}") from None
+            raise AppendConflict(
+                f"another process has written to the metadata log in {self._path}, so this one "
+                "must reopen the log"
+            ) from None
         sync_directory(self._path)
         self._close_tail()
         self._tail = _Tail(path=path, descriptor=descriptor, size=0)
@@ -487,12 +507,17 @@ class DirectoryLog:
                 written += os.pwrite(tail.descriptor, line[written:], tail.size + written)
         except OSError as error:
             self._cut_back(tail)
-            raise AppendRefused(f"cannot write {tail.path}: {error.strerror}") from error
+            raise AppendRefused(
+                f"the file {tail.path} of the metadata log cannot be written: {error.strerror}"
+            ) from error
         try:
             os.fsync(tail.descriptor)
         except OSError as error:
             # The kernel may have dropped the pages: the content of this file is unknown.
-            raise LogCorrupt(f"cannot fsync {tail.path}: {error.strerror}") from error
+            raise LogCorrupt(
+                f"the file {tail.path} of the metadata log cannot be synced to disk: "
+                f"{error.strerror}"
+            ) from error
         tail.size += len(line)
 
     def _check_end(self, tail: _Tail, batch: Batch) -> None:
@@ -500,14 +525,19 @@ class DirectoryLog:
         next_file = batches_path(self._path, batch.sequence)
         elsewhere = next_file != tail.path and next_file.exists()
         if status.st_nlink == 0 or status.st_size != tail.size or elsewhere:
-            raise AppendConflict(f"another process has written to {self._path}")
+            raise AppendConflict(
+                f"another process has written to the metadata log in {self._path}, so this one "
+                "must reopen the log"
+            )
 
     def _cut_back(self, tail: _Tail) -> None:
         try:
             os.ftruncate(tail.descriptor, tail.size)
             os.fsync(tail.descriptor)
         except OSError as error:
-            raise LogCorrupt(f"cannot truncate {tail.path}: {error.strerror}") from error
+            raise LogCorrupt(
+                f"the file {tail.path} of the metadata log cannot be truncated: {error.strerror}"
+            ) from error
 
     async def _settle(self) -> None:
         """Wait for a write that is still running after its caller was cancelled. The next read of

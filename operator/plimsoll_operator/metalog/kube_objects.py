@@ -80,7 +80,10 @@ class TransportApi:
             raise Unanswered(error.message) from error
         answer = Answer(status=response.status, body=response.body)
         if answer.status in UNKNOWN_OUTCOMES:
-            raise Unanswered(f"the outcome of {method} {path} is unknown: {answer.sentence}")
+            raise Unanswered(
+                f"the outcome of a write to the metadata log ({method} {path}) is unknown: "
+                f"{answer.sentence}"
+            )
         return answer
 
     async def close(self) -> None:
@@ -190,7 +193,9 @@ def decode(body: bytes) -> Item:
     try:
         return _item_decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(f"cannot parse the API server's answer: {error}") from error
+        raise LogCorrupt(
+            f"the API server's answer about an object of the metadata log cannot be parsed: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +225,15 @@ class ObjectReader:
         while True:
             answer = await self.ask("GET", self.place.path(plural), params)
             if answer.status == 410:
-                raise Expired(f"the list of {plural} expired while it was read")
+                raise Expired(
+                    f"the API server's list of {plural} expired while the operator read it"
+                )
             try:
                 page = _page_decoder.decode(_expect(answer).body)
             except msgspec.MsgspecError as error:
-                raise LogCorrupt(f"cannot list {plural}: {error}") from error
+                raise LogCorrupt(
+                    f"the operator cannot list the {plural} of the metadata log: {error}"
+                ) from error
             for item in page.items:
                 yield item
             if not page.metadata.next_page:
@@ -248,7 +257,9 @@ class ObjectReader:
             if answer.status not in (401, 429):
                 return answer
             why = answer.sentence
-        raise LogUnavailable(f"the API server is unreachable: {why}")
+        raise LogUnavailable(
+            f"the metadata log cannot be reached, because the API server does not answer: {why}"
+        )
 
 
 def _expect(answer: Answer) -> Answer:

@@ -110,7 +110,9 @@ class SnapshotStore:
         another snapshot. Raise `LogCorrupt` if the index belongs to another cluster."""
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
-            raise LogCorrupt(f"MetadataSnapshot {index.name} belongs to cluster {spec.cluster_id}")
+            raise LogCorrupt(
+                f"MetadataSnapshot {index.name} belongs to another cluster, {spec.cluster_id}"
+            )
         chunks = await kube_objects.in_parallel(spec.chunks, self._chunk)
         parts = [chunk for chunk in chunks if chunk is not None]
         if len(parts) != len(chunks):
@@ -195,7 +197,9 @@ class SnapshotStore:
             item = await self._reader.get(kube_objects.SNAPSHOTS, name)
             if item is not None:
                 return item
-        raise LogUnavailable(f"cannot create MetadataSnapshot {name}: {answer.sentence}")
+        raise LogUnavailable(
+            f"the operator cannot create MetadataSnapshot {name}: {answer.sentence}"
+        )
 
     async def delete_older(self, end_offset: int) -> None:
         """Delete all snapshots with an end offset below `end_offset`, incomplete ones included:
@@ -216,7 +220,7 @@ class SnapshotStore:
         answer = await self._reader.ask("DELETE", path, None, body)
         if answer.status not in (200, 202, 404, 409):
             raise LogUnavailable(
-                f"cannot delete MetadataSnapshot {metadata.name}: {answer.sentence}"
+                f"the operator cannot delete MetadataSnapshot {metadata.name}: {answer.sentence}"
             )
 
 
@@ -232,7 +236,9 @@ def _index(item: Item) -> Index:
     try:
         return Index(name=item.metadata.name, spec=msgspec.json.decode(item.spec, type=_IndexSpec))
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(f"cannot read MetadataSnapshot {item.metadata.name}: {error}") from error
+        raise LogCorrupt(
+            f"the content of MetadataSnapshot {item.metadata.name} cannot be read: {error}"
+        ) from error
 
 
 def _chunk_data(item: Item) -> bytes | None:

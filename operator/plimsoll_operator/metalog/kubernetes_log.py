@@ -46,7 +46,7 @@ MAKES_MAX = 30
 """Number of consecutive failures, with pauses between them, after which this process stops creating
 slots ahead of use. Reaching it takes about half a minute."""
 
-NOT_OPEN = "the metadata log must be reopened before it is written to"
+NOT_OPEN = "the metadata log must be reopened by the controller before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,9 @@ class RingLog:
                     # No write happened between two failed reads: it is no race.
                     raise LogRegressed(f"the metadata log is incomplete: {error}") from error
                 seen = ring.newest_version
-        raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")
+        raise LogUnavailable(
+            f"the metadata log changes faster than the operator can read it: {why}"
+        )
 
     async def _assemble(
         self, indexes: Sequence[Index], found: Mapping[int, Batch | log_integrity.Emptied]
@@ -248,7 +250,10 @@ class RingLog:
         if content is None or content.sequence < sequence:
             return None
         if content.sequence > sequence or not isinstance(content, Batch):
-            raise log_integrity.Gap(f"metadata batch {sequence} was overwritten already")
+            raise log_integrity.Gap(
+                f"batch {sequence} of the metadata log was overwritten while the operator read "
+                "the log"
+            )
         return content
 
     def nonce_at(self, applied_offset: int) -> str | None:
@@ -291,8 +296,8 @@ class RingLog:
             needed = 2
         if free < needed:
             raise SnapshotRequired(
-                f"all {self._options.slots} MetadataBatch objects hold batches that no snapshot"
-                " covers; a snapshot must be written first"
+                f"all {self._options.slots} MetadataBatch objects of the metadata log are in "
+                "use, because no snapshot covers their batches; a snapshot must be written first"
             )
 
     @property
@@ -328,7 +333,10 @@ class RingLog:
         self._held()
         index = await self._snapshots.index(taken.name)
         if index is None or await self._snapshots.load(index) is None:
-            raise LogCorrupt(f"MetadataSnapshot {taken.name} was written but is incomplete")
+            raise LogCorrupt(
+                f"MetadataSnapshot {taken.name} was written, but the API server shows only a "
+                "part of it"
+            )
         if index.spec.last_sequence >= self._covered_sequence:
             self._cover(index)
         self._weight = codec.Weight(snapshot_bytes=index.spec.stored_size)
@@ -431,14 +439,16 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
             in_vain = in_vain + 1 if left[:1] == [first] else 1
             if in_vain == MAKES_MAX:
                 logger.warning(
-                    "gave up creating %d MetadataBatch objects ahead of use; each append creates "
-                    "its own; check quotas and webhooks: %s",
+                    "the operator gave up creating %d MetadataBatch objects ahead of their use, "
+                    "so each append to the metadata log creates its own, which takes longer; "
+                    "check quotas and webhooks: %s",
                     *(len(left), error),
                 )
                 return
             if in_vain == 1:
                 logger.warning(
-                    "cannot create %d MetadataBatch objects ahead of use, retrying: %s",
+                    "the operator cannot create %d MetadataBatch objects of the metadata log "
+                    "ahead of their use, and tries again: %s",
                     *(len(left), error),
                 )
         await kube_objects.pause(backoff_ms, in_vain)

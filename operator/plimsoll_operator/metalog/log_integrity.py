@@ -71,7 +71,10 @@ class LogFollower:
     def _check(self, batch: Batch, opens_term: bool) -> None:
         tip = self.tip
         if (batch.sequence, batch.previous_nonce) != (tip.next_sequence, tip.nonce):
-            raise Gap(f"metadata batch {batch.sequence} does not follow the end of the log, {tip}")
+            raise Gap(
+                f"batch {batch.sequence} of the metadata log does not follow the end of the log, "
+                f"{tip}"
+            )
         group = self._group[0].group if self._group else None
         lawful = (
             batch.base_offset == tip.next_offset
@@ -81,8 +84,8 @@ class LogFollower:
         )
         if not lawful:
             raise LogCorrupt(
-                f"metadata batch {batch.sequence} cannot follow {tip}: its offset, epoch or group"
-                " is wrong"
+                f"batch {batch.sequence} of the metadata log cannot follow {tip}: its offset, "
+                "epoch or group is wrong"
             )
 
     def writers_tip(self) -> Tip:
@@ -113,8 +116,8 @@ def assemble(
     for snapshot in sorted(snapshots, key=_newest, reverse=True):
         if snapshot.last_sequence > last:
             raise LogRegressed(
-                f"snapshot {snapshot.name} ends at batch {snapshot.last_sequence}, but the log "
-                f"ends at {last}: its storage lost committed batches"
+                f"the metadata log ends at batch {last}, but its snapshot {snapshot.name} ends "
+                f"at batch {snapshot.last_sequence}: the log's storage lost committed batches"
             )
         at_end = found.get(snapshot.last_sequence)
         if at_end is not None and at_end.nonce != snapshot.nonce:
@@ -148,8 +151,9 @@ def _follow(
             if sequence == first or batch is not None:
                 return None
             raise LogRegressed(
-                f"metadata batches {sequence} to {_hole_end(found, sequence)} are missing while "
-                f"{last} exists: its storage went back in time or objects were deleted"
+                f"batches {sequence} to {_hole_end(found, sequence)} of the metadata log are "
+                f"missing while batch {last} exists: the log's storage went back in time, or "
+                "objects were deleted"
             )
         try:
             batches += follower.offer(batch)
@@ -157,7 +161,8 @@ def _follow(
             if sequence == first:
                 return None
             raise LogRegressed(
-                f"metadata batch {sequence} does not follow {sequence - 1}: two histories are mixed"
+                f"batch {sequence} of the metadata log does not follow batch {sequence - 1}: the "
+                "log mixes two histories"
             ) from None
     at_end = None if snapshot is None else found.get(snapshot.last_sequence)
     return OpenedLog(

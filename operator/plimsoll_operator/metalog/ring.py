@@ -179,7 +179,9 @@ class Ring:
             slot = await self._read_back(number)
         else:
             name = self.name(number)
-            raise LogUnavailable(f"cannot create MetadataBatch {name}: {answer.sentence}")
+            raise LogUnavailable(
+                f"the operator cannot create MetadataBatch {name}: {answer.sentence}"
+            )
         # A faster process may have written to the slot since: only the first read counts.
         return self._slots.setdefault(number, slot)
 
@@ -216,7 +218,9 @@ class Ring:
                 # The slot has another version now, so a write under the old version is void.
                 unknown = unknown and self._slots[number] == slot
             elif answer.status in FINAL_REFUSALS and not unknown:
-                raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
+                raise AppendRefused(
+                    f"the API server rejected a batch of the metadata log: {answer.sentence}"
+                )
 
     async def mark(self, marker: Emptied, backoff_ms: int) -> None:
         """Write `marker`, the end of a restored history, into the slot of its sequence. Returns
@@ -243,7 +247,10 @@ class Ring:
             if now.uid != slot.uid or now.sequence != slot.sequence or refused:
                 break
             self._slots[number] = now
-        raise LogUnavailable(f"MetadataBatch {self.name(number)} cannot be written for a restore")
+        raise LogUnavailable(
+            f"MetadataBatch {self.name(number)} cannot be written during the restore of the "
+            "metadata log"
+        )
 
     async def _require(self, sequence: int) -> None:
         """Create the slot of batch `sequence` and that of the next batch if this process knows
@@ -282,8 +289,8 @@ class Ring:
             raise self._conflict(now, batch)
         if now.sequence != slot.sequence:
             raise LogRegressed(
-                f"MetadataBatch {self.name(slot.number)} holds batch {now.sequence} again, after "
-                f"{slot.sequence}: its storage went back in time"
+                f"MetadataBatch {self.name(slot.number)} holds batch {now.sequence} again after "
+                f"it held batch {slot.sequence}: the API server's storage went back in time"
             )
         self._slots[slot.number] = now
         return None
@@ -291,7 +298,7 @@ class Ring:
     async def _read_back(self, number: int) -> Slot:
         item = await self._reader.get(kube_objects.BATCHES, self.name(number))
         if item is None:
-            raise LogCorrupt(f"MetadataBatch {self.name(number)} was deleted")
+            raise LogCorrupt(f"MetadataBatch {self.name(number)} of the metadata log was deleted")
         return self._slot(item)
 
     def _committed(self, item: Item, batch: Batch) -> int:
@@ -303,7 +310,7 @@ class Ring:
         if version is not None and version <= self._floor:
             raise LogRegressed(
                 f"the API server's resourceVersion went back from {self._floor} to {version}: "
-                "its storage was restored"
+                "the API server's storage was restored to an earlier time"
             )
         self._floor = version or 0
         return self._accept(slot, batch)
@@ -320,8 +327,8 @@ class Ring:
 
     def _conflict(self, slot: Slot, batch: Batch) -> AppendConflict:
         return AppendConflict(
-            f"batch {batch.sequence} was written by another controller: "
-            f"{self.name(slot.number)} holds batch {slot.sequence}"
+            f"another controller has written batch {batch.sequence} of the metadata log: "
+            f"MetadataBatch {self.name(slot.number)} holds batch {slot.sequence}"
         )
 
     async def lost(self) -> list[int]:
@@ -344,7 +351,9 @@ class Ring:
         )
         if answer.status != 201:
             name = self.name(number)
-            raise LogUnavailable(f"cannot create MetadataBatch {name}: {answer.sentence}")
+            raise LogUnavailable(
+                f"the operator cannot create MetadataBatch {name}: {answer.sentence}"
+            )
         self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
@@ -390,14 +399,17 @@ class Ring:
         try:
             head = msgspec.json.decode(item.spec, type=_SlotHead)
         except msgspec.MsgspecError as error:
-            raise LogCorrupt(f"cannot read MetadataBatch {item.metadata.name}: {error}") from error
+            raise LogCorrupt(
+                f"the content of MetadataBatch {item.metadata.name} cannot be read: {error}"
+            ) from error
         if head.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} belongs to cluster {head.cluster_id}"
+                f"MetadataBatch {item.metadata.name} belongs to another cluster, {head.cluster_id}"
             )
         if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
             raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} was made for another number of slots"
+                f"MetadataBatch {item.metadata.name} was made for a metadata log with another "
+                "number of MetadataBatch objects"
             )
         version = item.metadata.resource_version
         return Slot(

@@ -155,7 +155,7 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
     Unreadable if the authority has expired."""
     asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
     if end_ms <= now_ms:
-        raise Unreadable("the CA's certificate has expired")
+        raise Unreadable("the certificate of the CA has expired")
     return replace(asked, not_after_ms=min(asked.not_after_ms, end_ms))
 
 
@@ -294,23 +294,23 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     """Return all certificates of a PEM text. Raises Unreadable if there is none. The text is
     untrusted: it may come from a user's object."""
     if len(pem) > PEM_BYTES_MAX:
-        raise Unreadable(f"the certificates are larger than {PEM_BYTES_MAX} bytes")
+        raise Unreadable(f"the certificates in the content are larger than {PEM_BYTES_MAX} bytes")
     try:
         return x509.load_pem_x509_certificates(pem)
     except Exception as error:  # the library has more kinds than ValueError: InvalidVersion
-        raise Unreadable("there is no readable PEM certificate") from error
+        raise Unreadable("the content has no readable PEM certificate") from error
 
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if len(pem) > KEY_BYTES_MAX:
-        raise Unreadable(f"the private key is larger than {KEY_BYTES_MAX} bytes")
+        raise Unreadable(f"the private key in the content is larger than {KEY_BYTES_MAX} bytes")
     try:
         # Checking that an RSA key's numbers are primes would block the event loop for seconds.
         key = serialization.load_pem_private_key(
             pem, password=None, unsafe_skip_rsa_key_validation=True
         )
     except Exception as error:  # such as UnsupportedAlgorithm, of a curve
-        raise Unreadable("there is no readable, unencrypted PEM private key") from error
+        raise Unreadable("the content has no readable, unencrypted PEM private key") from error
     # A given pair may have any kind of key; an authority's own key is always of this kind.
     return key  # type: ignore[return-value]
 

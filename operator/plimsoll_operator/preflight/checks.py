@@ -38,9 +38,15 @@ def unread(check: str, found: NotRead) -> Verdict:
         return Verdict(
             check=check,
             result="warning",
-            message=f"Not checked, since the API server refused to show it: {found.message}.",
+            message=(
+                "This check was not made, because the API server refused to show what it needs: "
+                f"{found.message}."
+            ),
         )
-    text = f"The API server is unreachable: {found.message}. Repeat when it responds."
+    text = (
+        f"The API server is unreachable: {found.message}. Repeat the check when the API server "
+        "responds."
+    )
     return Verdict(check=check, result="failed", message=text)
 
 
@@ -65,7 +71,11 @@ def version(found: str | NotRead) -> Verdict:
     if (int(parts[1]), int(parts[2])) < (1, MINOR_MIN):
         text = f"Kubernetes is {found}; upgrade it to 1.{MINOR_MIN} or later."
         return Verdict(check=VERSION, result="failed", message=text)
-    return Verdict(check=VERSION, result="ok", message=f"Kubernetes is {found}.")
+    return Verdict(
+        check=VERSION,
+        result="ok",
+        message=f"The API server reports Kubernetes version {found}, which is recent enough.",
+    )
 
 
 def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
@@ -79,7 +89,10 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
         return Verdict(check=STORAGE, result="failed", message=chosen)
     grows = "can grow later" if chosen.expandable else "cannot grow later (allowVolumeExpansion)"
     default = " (the default one)" if chosen.is_default else ""
-    text = f"StorageClass {chosen.name}{default}: {chosen.binding_mode}; volumes {grows}."
+    text = (
+        f"Brokers can get volumes of StorageClass {chosen.name}{default} "
+        f"(volumeBindingMode {chosen.binding_mode}); the volumes {grows}."
+    )
     if chosen.binding_mode == BINDING:
         return Verdict(check=STORAGE, result="ok", message=text)
     text += (
@@ -172,9 +185,10 @@ def webhooks(found: Webhooks | NotRead) -> Verdict:
         text = "No admission webhook with failurePolicy Fail covers objects that Plimsoll writes."
         return Verdict(check=WEBHOOKS, result="ok", message=text)
     text = (
-        f"{'; '.join(named)}. While such a webhook is down these writes fail, and a cluster "
-        "that cannot renew its Lease has no controller. Exclude the namespaces with the "
-        "webhook's namespaceSelector, or set its failurePolicy to Ignore."
+        "Admission webhooks with failurePolicy Fail cover objects that Plimsoll writes: "
+        f"{'; '.join(named)}. While such a webhook is down these writes fail, and a cluster that "
+        "cannot renew its Lease has no controller. Exclude the namespaces with the webhook's "
+        "namespaceSelector, or set its failurePolicy to Ignore."
     )
     return Verdict(check=WEBHOOKS, result="warning", message=text)
 
@@ -254,12 +268,16 @@ def latency(found: Appends | NotRead) -> Verdict:
         return unread(LATENCY, found)
     left = f" The test object could not be deleted: {found.left}." if found.left else ""
     if found.stopped:
-        text = f"The test stopped after {len(found.milliseconds)} writes: {found.stopped}."
+        text = (
+            f"The test of write latency stopped after {len(found.milliseconds)} writes: "
+            f"{found.stopped}."
+        )
         text += " Check the API server and etcd's disk, then repeat the test." + left
         return Verdict(check=LATENCY, result="failed", message=text)
     p50, p99 = (quantile(found.milliseconds, share) for share in (0.5, 0.99))
     text = (
-        f"{len(found.milliseconds)} writes of one {found.kind}: p50 {p50:.1f} ms, p99 {p99:.1f} ms."
+        f"The API server took p50 {p50:.1f} ms, p99 {p99:.1f} ms for {len(found.milliseconds)} "
+        f"writes of one {found.kind}."
     )
     if p99 > P99_MS_FAILURE:
         text += (
@@ -295,7 +313,9 @@ def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
         remedy = "apply the CRDs of this release (crds.enabled, or crds/)"
         return Verdict(check=KINDS, result="failed", message=f"{text} {remedy}.")
     return Verdict(
-        check=KINDS, result="ok", message=f"The API server serves all {len(WANTED)} kinds."
+        check=KINDS,
+        result="ok",
+        message=f"The API server serves all {len(WANTED)} kinds of Plimsoll's CRDs.",
     )
 
 
@@ -305,11 +325,14 @@ def operator(found: tuple[OperatorPods, ...] | NotRead, namespace: str) -> Verdi
     if isinstance(found, NotRead):
         return unread(OPERATOR, found)
     if not found:
-        text = f"No operator found in namespace {namespace}: install the chart there."
+        text = f"No operator was found in namespace {namespace}: install the chart there."
         return Verdict(check=OPERATOR, result="failed", message=text)
     told = ", ".join(f"{one.name}: {one.ready} of {one.wanted} Ready" for one in found)
     if all(one.ready >= one.wanted > 0 for one in found):
         return Verdict(check=OPERATOR, result="ok", message=f"{told}.")
     nobody = any(one.ready == 0 for one in found)
-    text = f"{told}. Inspect the pods: kubectl describe pods -n {namespace}."
+    text = (
+        f"The operator is not ready: {told}. Inspect its pods: kubectl describe pods -n "
+        f"{namespace}."
+    )
     return Verdict(check=OPERATOR, result="failed" if nobody else "warning", message=text)

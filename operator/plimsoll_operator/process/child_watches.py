@@ -133,7 +133,7 @@ class OwnedWatches:
                 refused = error.status in (401, 403, 404)
                 delay_s = REFUSED_SECONDS if refused else AGAIN_SECONDS
                 logger.info(
-                    "the watch of %s ended, starting it again in %g s: %s",
+                    "the operator's watch of %s ended; it starts the watch again in %g s: %s",
                     kind.plural,
                     delay_s,
                     error,

@@ -74,7 +74,8 @@ async def _tell(
             return
     except ApiError as error:
         logger.info(
-            "cannot check whether the LogCluster of %s %s exists, trying again later: %s",
+            "the operator cannot check whether the LogCluster of %s %s exists, and tries again "
+            "later: %s",
             *(kind.kind, meta.name, error),
         )
     else:
@@ -95,7 +96,10 @@ async def _tell_not_led(
     by_type = {c["type"]: c for c in conditions}
     stalled, ready = by_type.get("Stalled") or {}, by_type.get("Ready") or {}
     if stalled.get("status") == "True" and ready.get("status") == "False":
-        text = f"LogCluster {cluster[0]}/{cluster[1]} is not led: {stalled['message']}"
+        text = (
+            f"No operator leads LogCluster {cluster[0]}/{cluster[1]}, so this object is not "
+            f"applied: {stalled['message']}"
+        )
         new = condition("Ready", False, NOT_LED, text)
         await _write(parts, TOPICS, meta, new, shown)
 
@@ -120,7 +124,7 @@ async def _write(
         )
     except ApiError as error:
         logger.info(
-            "cannot write the status of %s %s, trying again later: %s",
+            "the operator cannot write the status of %s %s and tries again later: %s",
             *(kind.kind, meta.name, error),
         )
     await asyncio.sleep(1 / WRITES_PER_SECOND)
@@ -139,7 +143,7 @@ async def _exists(parts: Parts, cluster: Key) -> bool:
 def not_found(cluster: Key) -> Condition:
     """Return the condition that says that the LogCluster `cluster` does not exist."""
     text = (
-        f"LogCluster {cluster[0]}/{cluster[1]} does not exist; this object is reconciled once "
-        "it does."
+        f"LogCluster {cluster[0]}/{cluster[1]}, which this object names, does not exist. The "
+        "operator applies the object when that LogCluster is created."
     )
     return condition("Ready", False, Reason.ClusterNotFound.name, text)

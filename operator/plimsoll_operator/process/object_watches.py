@@ -92,7 +92,11 @@ class ObjectWatches:
             try:
                 await self._look(kind)
             except ApiError as error:
-                logger.info("the watch of %s ended, starting it again: %s", kind.plural, error)
+                logger.info(
+                    "the operator's watch of %s ended; it starts the watch again: %s",
+                    kind.plural,
+                    error,
+                )
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:

@@ -33,7 +33,9 @@ async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
             await _compare(parts, clusters)
         except ApiError as error:
             logger.info(
-                "cannot compare the cached objects with the API server's, retrying: %s", error
+                "the operator cannot compare its cached objects with those of the API server, "
+                "and tries again: %s",
+                error,
             )
 
 

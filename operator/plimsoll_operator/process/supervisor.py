@@ -165,7 +165,8 @@ class _Run:
     def _remember(self, cluster: UUID) -> None:
         if cluster != cluster_id(self._found):
             logger.info(
-                "LogCluster %s continues cluster %s, which left volumes in its namespace",
+                "LogCluster %s continues cluster %s, which left volumes in the LogCluster's "
+                "namespace",
                 *("/".join(self._found.key), cluster),
             )
             self._parts.continued[self._found.key] = cluster
@@ -177,7 +178,8 @@ class _Run:
                 return await self._look()
             except ApiError as error:
                 logger.info(
-                    "cannot find out which cluster LogCluster %s is, retrying: %s",
+                    "the operator cannot determine the cluster id of LogCluster %s and tries "
+                    "again: %s",
                     *("/".join(self._found.key), error),
                 )
             await asyncio.sleep(IDENTITY_AGAIN_S)
@@ -203,7 +205,7 @@ class _Run:
             if found != cluster:
                 if not other.done():
                     other.set_result(found)
-                return FOUND, f"The cluster with id {kafka_id(found)} is continued."
+                return FOUND, f"The LogCluster continues the cluster with id {kafka_id(found)}."
             return await objection(self._parts.kube, self._found, self._claimants(), cluster)
         except Unavailable:
             raise  # no objection to leading: the check is retried

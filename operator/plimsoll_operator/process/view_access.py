@@ -57,7 +57,12 @@ NO_TOKEN = Denied(
     f"--audience {labels.VIEW_AUDIENCE}`, and send it as `Authorization: Bearer TOKEN`, or, if a "
     f"proxy removes that header, as `{labels.VIEW_HEADER}: Bearer TOKEN`.",
 )
-BUSY = Denied(status=503, message="Too many tokens are being reviewed; retry.")
+BUSY = Denied(
+    status=503,
+    message=(
+        "The request was not answered: the operator is checking too many other tokens. Retry."
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +200,8 @@ class ViewAccess:
         if answer.get("allowed") is True and not answer.get("denied"):
             return None
         text = (
-            f"{user.get('username')} may not get logclusters/view of {namespace}/{name}. Bind it "
-            "to a Role that allows that."
+            f"{user.get('username')} has no right to get logclusters/view of LogCluster "
+            f"{namespace}/{name}. Bind {user.get('username')} to a Role that allows that."
         )
         return Denied(status=403, message=text)
 

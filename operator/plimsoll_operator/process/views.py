@@ -67,7 +67,10 @@ class Views:
                 return _error(denied.status, denied.message)
             leader = self._parts.leaders.get(key)
             if leader is None or not leader.controller.active:
-                text = f"This operator process does not lead {key[0]}/{key[1]}; ask another one."
+                text = (
+                    f"This operator process does not lead LogCluster {key[0]}/{key[1]}; ask "
+                    "another operator process."
+                )
                 return _error(404, text, NOT_LEADING)
             return await show(request, leader)
 
@@ -116,7 +119,7 @@ class Views:
         image, name = leader.controller.image, request.match_info["topic"]
         topic_id = image.topic_ids.get(name)
         if topic_id is None:
-            return _error(404, f"Topic {name} does not exist.")
+            return _error(404, f"The cluster has no topic {name}.")
         topic = image.topics[topic_id]
         async with self._turn:
             view = await asyncio.to_thread(cluster_views.topic_view, leader.controller, topic)
@@ -164,7 +167,7 @@ def _numbers(text: str) -> list[int] | str:
     if not parts or len(parts) > BROKERS_MAX:
         return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        return f"{text!r} is not a list of broker ids."
+        return f"The parameter brokers must be a list of broker ids, not {text!r}."
     return [int(part) for part in parts]
 
 

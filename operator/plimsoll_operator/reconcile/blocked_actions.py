@@ -30,10 +30,12 @@ STALLED: Final[Action] = "GrowVolume"
 `status.blocked`, but is reported by the condition `Stalled` instead of `Blocked`."""
 
 ORDER: dict[Action, str] = {
-    "ReplacePod": "A broker is away for good until a person acts: its partitions lack a replica.",
+    "ReplacePod": (
+        "A broker stays away until a person acts, and the partitions on it lack a replica."
+    ),
     "Start": "Brokers that the spec asks for do not run: actions that need them wait, too.",
     "Drain": "Brokers that leave still have replicas; all brokers serve.",
-    "Hibernate": "The brokers run, and serve as before.",
+    "Hibernate": "The brokers run and serve as before; only the action that is named waits.",
     "Restart": "Brokers serve, but run another revision of their template.",
     "Rebalance": "Replicas are not moved yet; all brokers serve.",
     "Reassignment": "Replicas of single partitions are not moved yet; all brokers serve.",

@@ -23,20 +23,24 @@ class StallSource(Enum):
     data, brokers that are missing or behind, bugs of the operator, a spec that is not applied at
     all, and a spec that is applied in part."""
 
-    LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
-    CONTROLLER = "The controller commits nothing to this metadata log."
-    METADATA_LOG = "Objects of the log are gone: the next controller could not take over."
+    LEADERSHIP = (
+        "No operator may lead the cluster, so no leader is elected and no change is committed."
+    )
+    CONTROLLER = "The controller commits no changes to the metadata log."
+    METADATA_LOG = (
+        "Objects of the metadata log are gone, so the next controller could not take over."
+    )
     DELETED_VOLUMES = "A replica's data is deleted as soon as its broker's pod ends."
     ABSENT_TOPICS = "Topics will be deleted if a person confirms it; until then they are kept."
     ABSENT_USERS = (
         "Users will lose their logins if a person confirms it; until then they keep them."
     )
     BROKER_METADATA = "A broker cannot apply metadata, so it does not follow elections."
-    RACKS = "A broker cannot register."
+    RACKS = "A broker cannot register with the controller, so it serves no clients."
     BUG = "A bug keeps the operator from reconciling an object or from doing a task."
     SPEC = "The spec cannot be read, and an earlier one is in effect; causes below concern it."
-    CONFIG = "Children are not reconciled, and the brokers' configs differ from the spec."
-    VERSION = "Children are not reconciled, and the brokers run another release."
+    CONFIG = "The brokers' objects are not updated, and the brokers' configs differ from the spec."
+    VERSION = "The brokers' objects are not updated, and the brokers run another release."
     CHILDREN = "An object that the brokers need cannot be created or restored."
     LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
     INSIDE = "Internal connections have another TLS mode than the spec asks for."

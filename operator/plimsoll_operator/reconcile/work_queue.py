@@ -20,7 +20,9 @@ logger = logging.getLogger("plimsoll.queue")
 
 K = TypeVar("K", bound=Hashable)
 
-UNLESS_LASTING = "it is tried again, and nothing needs to be done unless this lasts for minutes"
+UNLESS_LASTING = (
+    "the operator tries again, and nothing needs to be done unless this lasts for minutes"
+)
 """Part of the sentence of a `Retry` because of the API server."""
 BACKOFF_MS = 1_000
 BACKOFF_MS_MAX = 60_000
@@ -174,7 +176,7 @@ class ReconcileQueue(Generic[K]):
         object's status shows a reason that lasts."""
         if self._said.get(key) != why:
             self._said[key] = why
-            logger.info("%s: the reconcile pass did not finish, retrying: %s", key, why)
+            logger.info('the operator could not finish the work "%s" and tries again: %s', key, why)
 
 
 def backoff_ms(failures: int) -> int:

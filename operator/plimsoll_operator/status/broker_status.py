@@ -195,8 +195,9 @@ def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, .
 
 def _joins_later(held: HoldBack) -> str:
     return (
-        f"It was fenced {held.times} times within ten minutes, so it joins no ISR that has enough "
-        f"replicas until {held.wait_ms // 1000} s after the last time."
+        f"The broker was fenced {held.times} times within ten minutes, so until "
+        f"{held.wait_ms // 1000} s after the last time it joins no ISR that has enough replicas "
+        "without it."
     )
 
 

@@ -130,7 +130,11 @@ def metadata_durable(controller: Controller) -> Condition | None:
         return None
     copies = copies_of(controller)
     where = f"{sentence_start(brokers_text(copies))} hold" + ("s" if len(copies) == 1 else "")
-    text = f"{where} a copy of the metadata log." if copies else "No broker holds a copy."
+    text = (
+        f"{where} a copy of the metadata log."
+        if copies
+        else ("No broker holds a copy of the metadata log.")
+    )
     if len(copies) >= COPIES_ENOUGH:
         return condition(DURABLE, True, "ThreeCopies", text)
     if copies and set(copies) == set(image.members):

@@ -120,7 +120,7 @@ class Events:
             body = event(place, occurrence, self._identity, self._now_ms())
             await self._api.create(EVENTS, body)
         except ApiError as error:
-            text = "cannot write Event %s about %s %s; it is dropped: %s"
+            text = "the operator cannot write the Event %s about %s %s; the Event is dropped: %s"
             logger.info(text, occurrence.reason, place.kind, place.name, error)
 
 

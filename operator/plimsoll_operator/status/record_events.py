@@ -150,7 +150,10 @@ def _by_request(
     if record.hibernated:
         text = "The cluster hibernates: its brokers stop one after another and keep their volumes."
         return Occurrence(key=key, reason="Hibernated", message=text)
-    text = "The brokers are back; their partitions get leaders."
+    text = (
+        "The cluster has woken from hibernation: its brokers are back, and their partitions get "
+        "leaders."
+    )
     return Occurrence(key=key, reason="Woken", message=text)
 
 
@@ -239,7 +242,10 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
         return None
     if row.phase != "Running":
         left = f", {row.dropped} skipped because they had changed" if row.dropped else ""
-        text = f"{name}: {row.phase.lower()}, {row.moved} of {row.total} partitions moved{left}."
+        text = (
+            f"{name} is {row.phase.lower()}: {row.moved} of {row.total} partitions were "
+            f"moved{left}."
+        )
     elif before is None or before.phase == "Beginning":
         text = f"{name} started: {row.total} partitions, {row.replicas} replicas to copy."
     elif row.paused != before.paused:

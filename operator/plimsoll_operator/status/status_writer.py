@@ -350,7 +350,7 @@ class StatusWriter:
             self._hold(target, draft.uid, error)
         except ApiError as error:
             logger.warning(
-                "cannot write the status of %s %s, retrying: %s",
+                "the operator cannot write the status of %s %s and tries again: %s",
                 target.kind.kind,
                 target.name,
                 error,

@@ -135,7 +135,7 @@ class UncleanRecovery:
                 cause = next(one.cause for one in reversed(records) if unclean_elections((one,)))
         if found:
             self._add(found, certain, last_ms)
-            self._tell(f"It was committed before this controller took over: {cause}.")
+            self._tell(f"The election was committed before this controller took over: {cause}.")
 
     def _add(self, partitions: int, certain: int, at_ms: int) -> None:
         known = self._known

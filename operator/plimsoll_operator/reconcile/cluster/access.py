@@ -85,26 +85,39 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
     open_to_all = [one.name for one in image.listeners if not one.authentication]
     if open_to_all or not image.listeners:
         names = ", ".join(open_to_all) or "the default one"
-        text = f"Listeners without authentication ({names}) accept anonymous clients."
+        text = (
+            f"The cluster is not fully secured: listeners without authentication ({names}) "
+            "accept anonymous clients."
+        )
         return condition("Secure", False, "AnonymousListener", text)
     if access.mode is not Mode.ENFORCE:
-        text = f"spec.authorization.mode is {access.mode.value}: every user may do everything."
+        text = (
+            f"The cluster is not secured: spec.authorization.mode is {access.mode.value}, so "
+            "every user may do everything."
+        )
         return condition("Secure", False, "AuthorizationOff", text)
     if not closed_inside:
         text = (
-            "Clients must log in and need rights, but connections among brokers and the "
-            "operator are not authenticated (spec.certificates.internal.mode is "
-            f"{image.inside.mode.value} so far)."
+            "The cluster is not fully secured: clients must log in and need rights, but "
+            "connections among brokers and the operator are not authenticated "
+            f"(spec.certificates.internal.mode is {image.inside.mode.value} so far)."
         )
         return condition("Secure", False, "PlaintextInside", text)
     if plaintext := [one.name for one in image.listeners if not one.tls]:
-        text = f"Traffic of listeners without tls ({', '.join(plaintext)}) is not encrypted."
+        text = (
+            "The cluster is not fully secured: traffic of listeners without tls "
+            f"({', '.join(plaintext)}) is not encrypted."
+        )
         return condition("Secure", False, "PlaintextListener", text)
     if access.allow_everyone_if_no_acl:
-        text = "Every user has all rights on resources that no rule names (allowEveryoneIfNoAcl)."
+        text = (
+            "The cluster is not fully secured: every user has all rights on resources that no "
+            "ACL rule names (allowEveryoneIfNoAcl)."
+        )
         return condition("Secure", False, "AllowEveryone", text)
     text = (
-        "Clients log in over TLS and need rights; brokers and the operator authenticate each other."
+        "The cluster is secured: clients log in over TLS and need rights, and brokers and the "
+        "operator authenticate each other."
     )
     return condition("Secure", True, "Closed", text)
 
@@ -154,7 +167,10 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
         await _add(SERVICE_ACCOUNTS, None, term, known, wanted, problems)
     for number, one in enumerate(declared):
         if twin := _twin(one, declared[:number]):
-            text = f"Token issuer {one.name} is ignored: {twin} has the same name or issuer."
+            text = (
+                f"Token issuer {one.name} is ignored: token issuer {twin} has the same name or "
+                "issuer."
+            )
             problems.append(Cause(reason=REFUSED, message=text))
             continue
         await _add(one.name, one, term, known, wanted, problems)

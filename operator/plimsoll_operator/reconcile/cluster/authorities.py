@@ -104,7 +104,7 @@ async def settled(
         wanted = manifests.authority_secret(context, now, secret.name, secret.component)
         await write_secret(term, found, wanted)
         logger.info(
-            "wrote Secret %s/%s, which holds a CA of the cluster: %s",
+            "the operator wrote Secret %s/%s, which holds a CA of the cluster: %s",
             *(namespace, secret.name, _said(known, now)),
         )
         certificate_times(term).saw_authority(secret.kind, now.current.certificate)
@@ -114,15 +114,20 @@ async def settled(
 def _said(known: Authorities | None, now: Authorities) -> str:
     """Return a text for the log that says what differs between the CAs `known` and `now`."""
     if known is None:
-        return "created a CA"
+        return "the CA is new"
     if replace(known, served=now.served) == now:
         return (
-            f"ignored request {now.served!r} to rotate the CA: its last rotation step was less "
-            f"than {AGAIN_MS // 60_000} minutes ago; make a new request later if it is still wanted"
+            f"the request {now.served!r} to rotate the CA is ignored, because the last rotation "
+            f"step was less than {AGAIN_MS // 60000} minutes ago; make a new request later if "
+            "you still want a rotation"
         )
     if now.announced is not None:
-        return "announced the next CA"
-    return "switched signing to the next CA" if now.former else "stopped trusting the previous CA"
+        return "the next CA is announced and is trusted from now on"
+    return (
+        "the next CA signs certificates from now on"
+        if now.former
+        else ("the previous CA is no longer trusted")
+    )
 
 
 async def read_authorities(

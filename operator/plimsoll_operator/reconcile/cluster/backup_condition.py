@@ -39,7 +39,10 @@ def backup_conditions(term: Term) -> list[Condition]:
     if state is None:
         return []
     if state.why:
-        text = f"The metadata is not backed up: {state.why} Commits do not wait for it."
+        text = (
+            f"The cluster's metadata is not backed up: {state.why} The cluster works on without "
+            "the backup."
+        )
         return [condition(TYPE, False, "NotStored", text)]
     if not state.end:
         return []
@@ -47,8 +50,8 @@ def backup_conditions(term: Term) -> list[Condition]:
         text = f"The backup in {state.place} could not be restored in a drill: {state.drill_failed}"
         return [condition(TYPE, False, "DrillFailed", text)]
     text = (
-        f"Committed metadata is stored in {state.place} within seconds. Records of topics and "
-        "offsets of groups are not in it."
+        f"The cluster's metadata is backed up in {state.place} within seconds of each change. "
+        "The backup holds no records of topics and no offsets of groups."
     )
     if state.not_deleted:
         text += f" Old objects cannot be deleted: {state.not_deleted}"

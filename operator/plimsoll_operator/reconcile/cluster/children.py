@@ -159,9 +159,9 @@ async def _check_owner(term: Term, manifest: Object) -> Object | None:
     owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
     if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
         raise Retry(
-            f"waiting until Kubernetes has deleted {manifest['kind']} {meta['name']}, which "
-            "belongs to a deleted object; nothing needs to be done unless it stays for minutes: "
-            "then look at its finalizers and owner"
+            f"the operator waits until Kubernetes has deleted {manifest['kind']} {meta['name']}, "
+            "which belongs to a deleted object; nothing needs to be done unless that lasts for "
+            "minutes: then look at its finalizers and owner"
         )
     return found
 

@@ -75,12 +75,22 @@ def hibernation_conditions(image: ClusterImage, cluster: LogCluster) -> list[Con
         return []
     running = [b.id for _, b in sorted(image.brokers.items()) if not b.fenced]
     if not cluster.spec.hibernated:
-        reason, text = "Waking", f"{len(running)} of {len(image.members)} brokers are back."
+        reason, text = (
+            "Waking",
+            f"The cluster wakes from hibernation: {len(running)} of {len(image.members)} brokers "
+            "are back.",
+        )
     elif not is_asleep(image):
-        reason, text = "Stopping", f"{brokers_text(running)} still to be stopped."
+        reason, text = (
+            "Stopping",
+            (f"The cluster is going to hibernate: {brokers_text(running)} still to be stopped."),
+        )
     else:
         reason = "Asleep"
-        text = "All brokers have stopped; volumes are kept. Set spec.hibernated to false to wake."
+        text = (
+            "All brokers have stopped, and their volumes are kept. Set spec.hibernated to false "
+            "to start the brokers again."
+        )
     asleep = reason == "Asleep"
     text = text[:1].upper() + text[1:]
     return [

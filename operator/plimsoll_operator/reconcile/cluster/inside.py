@@ -106,8 +106,8 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
     except ApiError as error:
         name = "/".join(term.key)
         text = (
-            f"cannot write the internal TLS mode to the status of LogCluster {name}; "
-            f"{UNLESS_LASTING}: {error}"
+            "the operator cannot write the internal TLS mode to the status of LogCluster "
+            f"{name}; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     if _is_kept(status, pinned):
@@ -115,12 +115,14 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
     if "versions" in status and "certificates" not in status:
         # The CRD is older than this operator: only the log will remember the choice, later.
         logger.warning(
-            "the LogCluster CRD has no status.certificates, so the status cannot keep the "
-            "internal TLS mode; install the CRDs of this release"
+            "the operator cannot store the internal TLS mode in the LogCluster's status, because "
+            "the installed LogCluster CRD has no status.certificates; install the CRDs of this "
+            "release"
         )
         return
     text = (
-        f"waiting until the status of LogCluster {'/'.join(term.key)} shows the internal TLS mode"
+        f"the operator waits until the status of LogCluster {'/'.join(term.key)} shows the "
+        "internal TLS mode; nothing needs to be done"
     )
     raise Retry(text, after_ms=AGAIN_MS)
 
@@ -191,12 +193,13 @@ async def held_by(term: Term, context: Context, broker_id: BrokerId) -> HeldByBr
 
 def _copy_closed(figures: BrokerFigures | None) -> str:
     if figures is None or figures.inside is None:
-        return "it has not sent a heartbeat yet."
+        return "the broker has not sent a heartbeat yet."
     if figures.copied_offset is None:
         return (
-            "it cannot update its metadata copy on disk, which still says Required (see its log)."
+            "the broker cannot update its copy of the metadata on disk, which still says "
+            "Required (see the broker's log)."
         )
-    return "it still requires TLS." if figures.inside.only_tls else ""
+    return "the broker still requires TLS." if figures.inside.only_tls else ""
 
 
 UNDER_WAY_MS = 1_000
@@ -403,8 +406,8 @@ async def _take_back(
                 await write_secret(term, one.secret, wanted)
             await _allow(term, one.broker_id, ())
             logger.info(
-                "removed the internal certificate of broker %d: internal TLS is off, and the "
-                "broker no longer needs it",
+                "the operator removed the internal certificate of broker %d: internal TLS is "
+                "off, and the broker no longer needs the certificate",
                 one.broker_id,
             )
     return kept, busy
@@ -482,8 +485,9 @@ def _show(
     except (Unreadable, BadCertificate) as error:
         name = labels.inside_authority(term.cluster_id)
         text = (
-            f"cannot issue the controller's certificate from Secret {name} in the operator's "
-            f"namespace, which holds the CA of internal TLS: {error}"
+            f"the operator cannot issue the controller's certificate from Secret {name} in the "
+            "operator's namespace, which holds the CA of internal TLS; restore the content of "
+            f"the Secret: {error}"
         )
         raise Retry(text) from error
     progress.own, progress.authorities = own, authorities
@@ -534,7 +538,9 @@ async def _broker(
         wanted = manifests.with_inside(context, one.broker_id, one.secret, files)
         await write_secret(term, one.secret, wanted)
         logger.info(
-            "wrote the internal certificates of broker %d (mode %s)", one.broker_id, mode.decode()
+            "the operator wrote the internal certificates of broker %d (TLS mode %s)",
+            one.broker_id,
+            mode.decode(),
         )
     return renewed
 

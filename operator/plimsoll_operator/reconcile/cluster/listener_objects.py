@@ -63,7 +63,9 @@ async def remove_others(
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
         if context.cluster.metadata.uid not in owners or meta.get("deletionTimestamp"):
             continue
-        logger.info("deleting %s %s: no listener uses it any more", kind.kind, name)
+        logger.info(
+            "the operator deletes %s %s, because no listener uses it any more", kind.kind, name
+        )
         applied_children(term).manifests.pop((kind.kind, name), None)
         try:
             await term.kube.delete(kind, context.namespace, name, uid=meta["uid"])

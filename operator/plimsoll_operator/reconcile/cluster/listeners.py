@@ -290,7 +290,11 @@ async def _broker(
     wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))
     if secret is None or secret.get("data") != wanted["data"]:
         await write_secret(term, secret, wanted)
-        logger.info("wrote the listener certificates of broker %d to Secret %s", broker_id, name)
+        logger.info(
+            "the operator wrote the listener certificates of broker %d to Secret %s",
+            broker_id,
+            name,
+        )
     for listener in listeners:
         if listener.name in pairs:
             chain = pairs[listener.name].certificate

@@ -192,7 +192,12 @@ def _notes(term: Term) -> list[Condition]:
     """Return the conditions that do not follow from the image: Blocked, Stalled, UncleanRecovery,
     Secure if the spec asks for protection, and those that reconcilers set."""
     notes = {
-        "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
+        "Blocked": condition(
+            "Blocked",
+            False,
+            "NothingWaits",
+            "No restart, move or other voluntary action is waiting.",
+        ),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: cluster_memory(term).unclean.condition(term.now_ms()),
     } | term.shown.notes

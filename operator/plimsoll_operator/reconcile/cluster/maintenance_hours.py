@@ -52,5 +52,8 @@ def _window(cluster: LogCluster, now_ms: int) -> Condition:
     if span.closes_ms is not None:
         text = f"A maintenance window is open until {timestamp(span.closes_ms)}."
         return condition(WINDOW, True, "Open", text)
-    text = f"Voluntary work waits until {span.hours.opens}."
+    text = (
+        "No maintenance window is open: restarts, moves and other voluntary work wait until "
+        f"{span.hours.opens}."
+    )
     return condition(WINDOW, False, "Closed", text)

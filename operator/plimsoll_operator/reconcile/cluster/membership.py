@@ -181,7 +181,7 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
     going = tuple(b for b in going if b not in {row.broker for row in held})
     waiting = [b for b in going if b not in begun]
     if absent := _absent(image):
-        text = f"{brokers_text(absent)} joined and can take replicas"
+        text = f"{brokers_text(absent)} have joined the cluster and can take replicas"
         rows = [blocked(term, b, "WaitingForBrokers", text) for b in waiting]
         await _commit_leaving(term, (*begun, *former))
         return [*held, *rows]
@@ -254,7 +254,7 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
         if broker_id in term.image.members or term.image.hosted.get(broker_id):
             continue
         logger.info(
-            "deleting StatefulSet %s: broker %d was removed from the cluster",
+            "the operator deletes StatefulSet %s, because broker %d was removed from the cluster",
             *(meta["name"], broker_id),
         )
         await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])
@@ -311,7 +311,8 @@ async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
             await term.ask(VolumeGone(pvc_uid=pvc_uid))
         elif not claim["metadata"].get("deletionTimestamp"):
             logger.info(
-                "deleting PersistentVolumeClaim %s: broker %d was removed from the cluster",
+                "the operator deletes PersistentVolumeClaim %s, because broker %d was removed "
+                "from the cluster",
                 *(name, broker_id),
             )
             try:

@@ -48,8 +48,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         raise Retry(str(error)) from error
     if still:
         raise Retry(
-            f"{still[0]} of the metadata log was deleted and is not recreated yet; the operator "
-            "recreates it by itself"
+            f"the object {still[0]} of the metadata log was deleted and is not recreated yet; "
+            "the operator recreates it by itself"
         )
     result.unstall(StallSource.METADATA_LOG)
     if not lost:

@@ -189,8 +189,8 @@ async def _broker(
         manifest = manifests.with_inside(context, broker_id, secret, wanted)
         await write_secret(term, secret, manifest)
         logger.info(
-            "wrote the internal certificates of broker %d, which is to send its copy of the "
-            "metadata",
+            "the operator wrote the internal certificates of broker %d, so that the broker can "
+            "send its copy of the metadata",
             broker_id,
         )
     return describe(pair.certificate).sha256

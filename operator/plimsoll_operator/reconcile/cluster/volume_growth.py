@@ -114,7 +114,8 @@ async def _merge(term: Term, claim: Object, added: dict[str, Any]) -> Object | N
         return await term.kube.merge(VOLUME_CLAIMS, term.key[0], name, patch)
     except (NotFound, Rejected) as error:
         logger.info(
-            "cannot label PersistentVolumeClaim %s, trying again later; nothing waits for it: %s",
+            "the operator cannot label PersistentVolumeClaim %s and tries again later; nothing "
+            "waits for the label: %s",
             *(name, error),
         )
         return None
@@ -138,7 +139,9 @@ async def _grow(term: Term, context: Context, claim: Object) -> str:
         await term.kube.merge(VOLUME_CLAIMS, context.namespace, volume, patch)
     except Rejected as error:
         return error.reply
-    logger.info("growing PersistentVolumeClaim %s to storage.size, %s", volume, wanted)
+    logger.info(
+        "the operator enlarges PersistentVolumeClaim %s to storage.size, %s", volume, wanted
+    )
     return ""
 
 

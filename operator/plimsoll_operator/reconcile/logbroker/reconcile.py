@@ -50,7 +50,10 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         else:
             result.mark(Target(LOG_BROKERS, *key))
     except ApiError as error:
-        text = f"cannot create or delete LogBroker {'/'.join(key)}; {UNLESS_LASTING}: {error}"
+        text = (
+            f"the operator cannot create or delete LogBroker {'/'.join(key)}; {UNLESS_LASTING}: "
+            f"{error}"
+        )
         raise Retry(text) from error
 
 
@@ -94,8 +97,9 @@ async def _make(term: Term, result: PassResult, cluster: LogCluster, broker_id: 
         owners = [one["uid"] for one in made["metadata"].get("ownerReferences") or ()]
         if cluster.metadata.uid not in owners:
             raise Retry(
-                f"waiting until Kubernetes has deleted LogBroker {name} of a deleted LogCluster; "
-                "nothing needs to be done unless it stays for minutes: then look at its finalizers"
+                f"the operator waits until Kubernetes has deleted LogBroker {name} of a deleted "
+                "LogCluster; nothing needs to be done unless that lasts for minutes: then look "
+                "at its finalizers"
             ) from None
     found = term.objects.log_brokers.put(made)
     if found is not None:
@@ -103,7 +107,7 @@ async def _make(term: Term, result: PassResult, cluster: LogCluster, broker_id: 
 
 
 async def _remove(term: Term, key: Key, uid: str) -> None:
-    logger.info("deleting LogBroker %s: the cluster has no such broker", key[1])
+    logger.info("the operator deletes LogBroker %s, because the cluster has no such broker", key[1])
     try:
         await term.kube.delete(LOG_BROKERS, *key, uid=uid)
     except (NotFound, Conflict):

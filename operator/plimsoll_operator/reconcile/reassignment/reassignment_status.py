@@ -66,9 +66,9 @@ def _not_begun(found: Reassignment, answer: ReassignmentState | Refused) -> Reas
     if isinstance(answer, Refused):
         why = (answer.reason, answer.message)
     elif found.spec.paused:
-        why = ("Paused", "Paused; set paused to false to start.")
+        why = ("Paused", "The Reassignment is paused; set spec.paused to false to start it.")
     else:
-        why = ("Starting", "About to start.")
+        why = ("Starting", "The Reassignment is about to start.")
     phase: Phase = "Paused" if why[0] == "Paused" else "Pending"
     waits = isinstance(answer, Refused)
     return ReassignmentStatus(phase=phase, conditions=_conditions(phase, *why, waits=waits))
@@ -93,19 +93,23 @@ def _why(
         case "Completed" if row.total == 0:
             return (
                 "NothingToMove",
-                "Nothing to move: the brokers in awayFrom have no replicas of these partitions.",
+                "The Reassignment has nothing to move: the brokers in awayFrom have no replicas "
+                "of these partitions.",
             )
         case "Completed":
             return "Done", f"All {row.total} partitions have their requested replicas."
         case "Cancelled":
-            return "Cancelled", "Cancelled; unfinished moves were rolled back."
+            return "Cancelled", (
+                "The Reassignment was cancelled, and its unfinished moves were rolled back."
+            )
         case "Paused":
             return (
                 "Paused",
-                f"Paused with {moving} partitions unfinished; set paused to false to continue.",
+                f"The Reassignment is paused with {moving} partitions unfinished; set "
+                "spec.paused to false to continue.",
             )
         case _:
-            return "Moving", f"{moving} of {row.total} partitions are moving."
+            return "Moving", f"The Reassignment is moving {moving} of its {row.total} partitions."
 
 
 def _conditions(
@@ -123,10 +127,10 @@ def _conditions(
         condition("Reconciling", phase not in FINAL, reason, message),
         condition("Failed", True, reason, message)
         if failed
-        else _not("Failed", "Nothing has failed."),
+        else _not("Failed", "No move of the Reassignment has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else _not("Blocked", "Nothing is blocked."),
+        else _not("Blocked", "No move of the Reassignment is blocked."),
     ]
     return tuple(found)
 

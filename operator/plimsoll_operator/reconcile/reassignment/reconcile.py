@@ -109,8 +109,8 @@ async def _exists(term: Term, row: Row) -> bool:
         return False
     except ApiError as error:
         text = (
-            f"cannot ask the API server if Reassignment {row.object.namespace}/{row.object.name} "
-            f"is deleted; {UNLESS_LASTING}: {error}"
+            "the operator cannot ask the API server if Reassignment "
+            f"{row.object.namespace}/{row.object.name} is deleted; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     meta = found["metadata"]

@@ -231,7 +231,9 @@ def approval_reason(
         ask += " Other moves are in progress and change the plan: approve it when they are done."
     approved = found.spec.approved_plan
     if approved and approved == name:
-        return "Starting", "The plan is approved and about to start."
+        return "Starting", (
+            "The plan of the Rebalance is approved, and its moves are about to start."
+        )
     if approved in shown:
         return "PlanChanged", f"The approved plan is out of date. {ask}"
     if approved:

@@ -99,22 +99,25 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
             name = view.plan.hash if view.plan else ""
             return approval_reason(found, name, view.image, view.shown)
         case "Planning":
-            return "Planning", "The plan is being computed."
+            return "Planning", "The plan of the Rebalance is being computed."
         case "Paused":
-            return "Paused", "Paused; set paused to false to continue."
+            return "Paused", "The Rebalance is paused; set spec.paused to false to continue."
         case "NothingToDo":
-            return "NothingToDo", "The placement is already optimal; nothing moves."
+            return "NothingToDo", (
+                "The placement is already optimal, so the Rebalance moves nothing."
+            )
         case "Completed":
             return "Done", _done(row)
         case "Cancelled":
             return (
                 "Cancelled",
-                "Cancelled; moves in progress were rolled back, and no others were started.",
+                "The Rebalance was cancelled: its moves in progress were rolled back, and no "
+                "others were started.",
             )
         case "Failed" if row is not None:
             return row.reason or "Failed", row.message
         case _:
-            return "Moving", f"{left} partitions are left to move."
+            return "Moving", f"The Rebalance is running: {left} partitions are left to move."
 
 
 def _done(row: Row | None) -> str:
@@ -141,10 +144,10 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
         condition("Reconciling", busy, reason, message),
         condition("Failed", failed, reason, message)
         if failed
-        else condition("Failed", False, "NotFailed", "Nothing has failed."),
+        else condition("Failed", False, "NotFailed", "No move of the Rebalance has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else condition("Blocked", False, "NotBlocked", "Nothing is blocked."),
+        else condition("Blocked", False, "NotBlocked", "No move of the Rebalance is blocked."),
     ]
     if (planned := _planned(view)) is not None:
         found.append(planned)
@@ -164,7 +167,7 @@ def _planned(view: View) -> Condition | None:
                 "Planned",
                 True,
                 "Planned",
-                "The plan was made earlier and is in force; status.plan shows it.",
+                "The plan of the Rebalance was made earlier and is in force; status.plan shows it.",
             )
             if known
             else None
@@ -186,11 +189,11 @@ def _planned(view: View) -> Condition | None:
         )
         return condition("Planned", True, "UnevenLoad", text + unknown)
     if plan.moved_replicas <= plan.lower_bound:
-        text = f"{plan.moved_replicas} replicas move, the minimum."
+        text = f"The plan moves {plan.moved_replicas} replicas, the fewest possible."
         return condition("Planned", True, "MinimalMoves", text + unknown)
     text = (
-        f"{plan.moved_replicas} replicas move; {plan.lower_bound} would suffice for even "
-        "counts, without racks and the placement formula."
+        f"The plan moves {plan.moved_replicas} replicas; {plan.lower_bound} would suffice for "
+        "even counts, without racks and the placement formula."
     )
     return condition("Planned", True, "MovesForPlacement", text + unknown)
 

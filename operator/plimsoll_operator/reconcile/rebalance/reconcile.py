@@ -251,8 +251,8 @@ async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str 
         await term.kube.apply(CONFIG_MAPS, config_map(meta, term.image, planned))
     except ApiError as error:
         text = (
-            f"cannot write the plan of Rebalance {meta.namespace}/{meta.name} to ConfigMap {name}; "
-            f"{UNLESS_LASTING}: {error}"
+            f"the operator cannot write the plan of Rebalance {meta.namespace}/{meta.name} to "
+            f"ConfigMap {name}; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text, after_ms=REFUSED_MS) from error
     return name
@@ -300,8 +300,8 @@ async def _exists(term: Term, row: Row) -> bool:
         return False
     except ApiError as error:
         text = (
-            f"cannot ask the API server if Rebalance {row.object.namespace}/{row.object.name} is "
-            f"deleted; {UNLESS_LASTING}: {error}"
+            "the operator cannot ask the API server if Rebalance "
+            f"{row.object.namespace}/{row.object.name} is deleted; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     meta = found["metadata"]

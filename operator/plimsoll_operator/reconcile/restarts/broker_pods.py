@@ -143,7 +143,9 @@ async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAc
     if broker is not None and not broker.fenced:
         return _stays(term, broker_id, "BrokerNotFenced", f"broker {broker_id} is fenced")
     meta = pod["metadata"]
-    logger.warning("force-deleting pod %s: its node %s is gone", meta["name"], node_name)
+    logger.warning(
+        "the operator deletes pod %s by force, because its node %s is gone", meta["name"], node_name
+    )
     await term.kube.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0)
     return None
 

@@ -258,7 +258,7 @@ class RestartReconciler:
             return
         name = one.pod["metadata"]["name"]
         logger.info(
-            "restarting pod %s/%s to run revision %s: the controller granted this restart",
+            "the operator restarts pod %s/%s so that it runs revision %s of its template",
             *(namespace, name, grant.revision),
         )
         with suppress(NotFound):

@@ -97,8 +97,8 @@ async def read(term: Term) -> None:
         release = versions.pinned if versions else await _made(term)
     except ApiError as error:
         text = (
-            f"cannot read the brokers' release from LogCluster {'/'.join(term.key)}; "
-            f"{UNLESS_LASTING}: {error}"
+            "the operator cannot read the brokers' release from LogCluster "
+            f"{'/'.join(term.key)}; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     certificates = part_of(status, "certificates", CertificatesStatus)

@@ -84,8 +84,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
             await object_absence.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
         text = (
-            "cannot confirm that missing Topic objects are gone, so topics are kept; "
-            f"{UNLESS_LASTING}: {error}"
+            "the operator cannot confirm that missing Topic objects are gone, so it keeps their "
+            f"topics; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
 
@@ -96,8 +96,9 @@ async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> Non
     since = await object_absence.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
         logger.warning(
-            "the Topic CRD is being deleted: topics are kept although their objects are gone; to "
-            "manage them again, install the CRDs and apply the Topic objects"
+            "the Topic CRD is being deleted: the operator keeps topics even if their Topic objects "
+            "are "
+            "gone; to manage these topics again, install the CRDs and apply the Topic objects"
         )
         return
     absent = await _absent(term, suspects, since)
@@ -126,7 +127,8 @@ async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
     for namespace in sorted({t.object.namespace for t in due if t.object}):
         if not await namespace_stands(term, namespace):
             logger.info(
-                "namespace %s is being deleted or gone: topics of its Topic objects are kept",
+                "namespace %s is being deleted or is gone: the operator keeps the topics of its "
+                "Topic objects; delete these topics with a Kafka client if you do not need them",
                 namespace,
             )
             continue

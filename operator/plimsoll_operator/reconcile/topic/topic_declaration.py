@@ -66,7 +66,9 @@ def declare(
     if own:
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"Use {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
+            message=(
+                f"Use the Topic's field {OWN_FIELDS[min(own)]} instead of the config {min(own)}."
+            ),
         )
     unstated = _unstated(cluster) if committed is None else _as_decided(committed)
     partitions = topic.spec.partitions or unstated.partitions
@@ -174,23 +176,29 @@ def explicit_assignment(
 ) -> Assignment | Refusal | None:
     if placement.strategy != "Explicit":
         if placement.assignment:
-            return invalid_placement("placement.assignment belongs to strategy Explicit.")
+            return invalid_placement(
+                "spec.placement.assignment is allowed only with the strategy Explicit; set that "
+                "strategy or remove the assignment."
+            )
         return None
     entries = sorted(placement.assignment or (), key=lambda entry: entry.partition)
     if not entries:
-        return invalid_placement("Strategy Explicit needs placement.assignment.")
+        return invalid_placement("The placement strategy Explicit needs spec.placement.assignment.")
     wanted = partitions if partitions is not None else len(entries)
     if [entry.partition for entry in entries] != list(range(wanted)):
         return invalid_placement(
-            f"placement.assignment must list every partition from 0 to {wanted - 1} once."
+            f"spec.placement.assignment must list every partition from 0 to {wanted - 1} once."
         )
     for entry in entries:
         if len(set(entry.replicas)) != len(entry.replicas):
-            return invalid_placement(f"Partition {entry.partition} lists a broker twice.")
+            return invalid_placement(
+                f"spec.placement.assignment lists a broker twice for partition {entry.partition}."
+            )
         if len(entry.replicas) != len(entries[0].replicas):
             return invalid_placement(
-                f"Partition {entry.partition} lists {len(entry.replicas)} replicas, partition 0 "
-                f"lists {len(entries[0].replicas)}; all must list the same number."
+                f"spec.placement.assignment lists {len(entry.replicas)} replicas for partition "
+                f"{entry.partition} and {len(entries[0].replicas)} for partition 0; all "
+                "partitions must have the same number."
             )
     return tuple(tuple(BrokerId(b) for b in entry.replicas) for entry in entries)
 
@@ -253,8 +261,8 @@ async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dic
         found = await term.kube.get(NAMESPACES, None, namespace)
     except ApiError as error:
         text = (
-            f"cannot read the labels of namespace {namespace}, on which it depends if Topic "
-            f"{'/'.join(topic.key)} is allowed; {UNLESS_LASTING}: {error}"
+            f"the operator cannot read the labels of namespace {namespace}, which decide if "
+            f"Topic {'/'.join(topic.key)} is allowed; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     return dict(found["metadata"].get("labels") or {})

@@ -209,7 +209,10 @@ def reconciling(moving: list[Partition]) -> Condition:
     changing = any(len(p.target) != len(p.settled) for p in moving)
     reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
     return condition(
-        "Reconciling", True, reason, f"The replicas of {len(moving)} partitions are moving."
+        "Reconciling",
+        True,
+        reason,
+        f"The replicas of {len(moving)} partitions of the topic are moving.",
     )
 
 

@@ -236,8 +236,8 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
     except ApiError as error:
         name = "/".join(user.key)
         text = (
-            f"cannot ask the API server if User {name}, which is disabled, was enabled; "
-            f"{UNLESS_LASTING}: {error}"
+            f"the operator cannot ask the API server if User {name}, which is disabled, was "
+            f"enabled; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     seen = user.metadata

@@ -91,8 +91,8 @@ async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
             claims = await claims_on(term, cluster, row)
     except ApiError as error:
         text = (
-            f"cannot confirm that User {row.object.namespace}/{row.object.name} is gone, so the "
-            f"user is kept; {UNLESS_LASTING}: {error}"
+            f"the operator cannot confirm that User {row.object.namespace}/{row.object.name} is "
+            f"gone, so it keeps the user; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     if fate is Fate.STANDS:
@@ -152,7 +152,11 @@ async def note_crd(term: Term) -> None:
     try:
         await object_absence.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
-        logger.info("cannot read the User CRD yet, retrying: %s", error)
+        logger.info(
+            "the operator cannot read the User CRD yet, and tries again; until then it removes "
+            "no user: %s",
+            error,
+        )
 
 
 async def fate_of(term: Term, row: DeclaredUser) -> Fate:

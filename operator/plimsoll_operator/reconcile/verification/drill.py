@@ -71,7 +71,10 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
     if drill is None:
         return None
     if verification.spec.produce is None:
-        text = "A drill needs produce: an audit writes nothing. No driver was started."
+        text = (
+            "The Verification has a drill but no spec.produce, and a drill needs a run that "
+            "writes records. No driver was started."
+        )
         return _refused("FaultNotOffered", text)
     if not _allowed(term):
         text = (
@@ -82,7 +85,7 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
         return _refused("DrillsNotAllowed", text)
     for step in drill:
         if why := _not_offered(term, step):
-            return _refused("FaultNotOffered", f"{why} No driver was started.")
+            return _refused("FaultNotOffered", f"{why} No driver was started for the Verification.")
     return None
 
 
@@ -93,11 +96,17 @@ def _not_offered(term: Term, step: DrillStep) -> str:
     if fault == "PauseBroker":
         return "" if local else PAUSES_ONLY_LOCALLY
     if seconds(step.for_ or FOR_DEFAULT) > FOR_SECONDS_MAX:
-        return f"{fault} lasts {FOR_SECONDS_MAX} s at most; state a shorter `for`."
+        return (
+            f"The drill's fault {fault} may last {FOR_SECONDS_MAX} s at most; state a shorter "
+            "`for`."
+        )
     if local and fault in ONLY_ON_KUBERNETES:
-        return f"{fault} needs Kubernetes; plimsoll local does not offer it."
+        return f"The drill's fault {fault} needs Kubernetes; plimsoll local does not offer it."
     if fault in SHARED and not term.options.shared_drills:
-        return f"{fault} needs a chart that was installed with verification.drills=true."
+        return (
+            f"The drill's fault {fault} needs a chart that was installed with "
+            "verification.drills=true."
+        )
     return ""
 
 
@@ -174,7 +183,10 @@ def recorded(verification: Verification, seen: Object) -> DrillRecord | None:
     try:
         return None if stated is None else msgspec.convert(stated, DrillRecord)
     except msgspec.ValidationError:
-        text = "The operator cannot read its record of the drill."
+        text = (
+            "The operator cannot read the record of the drill that it keeps in the "
+            "Verification's status."
+        )
         faults = enumerate(one.fault for one in verification.spec.drill or ())
         steps = (
             StepRecord(number=number, fault=fault, at_ms=0, result="Unknown", message=text)
@@ -211,7 +223,10 @@ def judged(
         return status
     missing = [f"{one.fault} ({one.result}: {one.message})" for one in done if _failed(one)]
     missing += [f"{one.fault} at {one.at} (the run had ended)" for one in drill[len(done) :]]
-    text = f"Every check passed, but these faults were not injected: {'; '.join(missing)}."
+    text = (
+        "Every check of the Verification passed, but these faults of its drill were not "
+        f"injected: {'; '.join(missing)}."
+    )
     ended = final("Failed", "DrillIncomplete", text)
     return replace(status, phase="Failed", verdict="Inconclusive", conditions=ended)
 
@@ -241,9 +256,13 @@ async def _inject(
     """Inject the fault of a step. Return its outcome, and what to do once that is noted."""
     try:
         if not _allowed(term):
-            raise NotInjected("The LogCluster no longer allows drills.")
+            raise NotInjected(
+                "The fault was not injected, because the LogCluster no longer allows drills."
+            )
         if hold := hour_hold(term.controller.settings.hours, VoluntaryWork.DRILL):
-            raise NotInjected(f"No fault is injected until {hold.until}.")
+            raise NotInjected(
+                f"The drill's fault was not injected: no fault is injected until {hold.until}."
+            )
         done: Injection = await inject(term, verification, step, begun.number)
     except NotInjected as why:
         return replace(begun, result="Refused", message=str(why)), None
@@ -265,7 +284,10 @@ def _settled_step(step: StepRecord, epoch: int) -> StepRecord:
     if step.fault == "KillOperator" and 0 < step.epoch < epoch:
         text = f"The operator of controller epoch {step.epoch} was killed; epoch {epoch} began."
         return replace(step, result="Injected", message=text)
-    text = "The operator did not note whether it injected the fault."
+    text = (
+        "The operator does not know whether it injected the fault, because it ended before it "
+        "noted the result."
+    )
     return replace(step, result="Unknown", message=text)
 
 

@@ -49,8 +49,8 @@ ACK_LOOK_S = 0.1
 """How often, and after how many seconds each, the operator looks for a broker's report that it has
 taken an order. A broker sends a heartbeat every second."""
 NO_RIGHT = (
-    "The operator lacks the right to inject this fault; install the chart with"
-    " verification.drills=true."
+    "The fault was not injected, because the operator lacks the right to; install the chart with "
+    "verification.drills=true."
 )
 
 
@@ -79,9 +79,14 @@ async def inject(term: Term, verification: Verification, step: DrillStep, number
     except Rejected as error:
         raise NotInjected(NO_RIGHT if error.status == FORBIDDEN else f"{error}.") from error
     except (Conflict, NotFound) as error:
-        raise NotInjected(f"The object has changed meanwhile: {error}.") from error
+        raise NotInjected(
+            "The fault was not injected, because the object that it changes has changed "
+            f"meanwhile: {error}."
+        ) from error
     except ApiError as error:
-        raise NotInjected(f"The API server refused the fault's request: {error}.") from error
+        raise NotInjected(
+            f"The fault was not injected, because the API server refused the request: {error}."
+        ) from error
 
 
 async def _kill(term: Term, step: DrillStep) -> Injection:
@@ -138,8 +143,9 @@ def _needs_volume(term: Term, broker_id: BrokerId) -> str:
         if len(left) < state.effective_min_isr:
             where = f"{image.topics[state.topic_id].name}-{state.index}"
             return (
-                f"Without broker {broker_id}, partition {where} would have {len(left)} replicas in "
-                f"sync; its min ISR is {state.effective_min_isr}."
+                f"The fault was not injected: without broker {broker_id}, partition {where} "
+                f"would have {len(left)} replicas in sync, and its min ISR is "
+                f"{state.effective_min_isr}."
             )
     return ""
 
@@ -147,7 +153,10 @@ def _needs_volume(term: Term, broker_id: BrokerId) -> str:
 async def _kill_operator(term: Term, _: DrillStep) -> Injection:
     name, namespace = term.options.identity, term.options.namespace
     if term.options.local_faults:
-        said = "The operator's term was ended; the next term begins by reading the metadata log."
+        said = (
+            "The drill ended the controller's term; the next term begins by reading the metadata "
+            "log."
+        )
         return Injection(said=said, then=term.end_term)
     pod = await term.kube.get(PODS, namespace, name)
     uid = pod["metadata"]["uid"]
@@ -159,7 +168,8 @@ async def _kill_operator(term: Term, _: DrillStep) -> Injection:
 async def _cut_api(term: Term, step: DrillStep) -> Injection:
     if term.cut_api is None:
         raise NotInjected(
-            "This operator process has no means to cut itself off from the API server."
+            "The fault was not injected: this operator process has no means to cut itself off "
+            "from the API server."
         )
     span_ms = _span_ms(step)
     until_ms = term.server_ms() + span_ms
@@ -176,7 +186,10 @@ async def _order(term: Term, step: DrillStep) -> Injection:
     broker_id, told = _broker(term, step)
     orders, span_ms = term.controller.drill_orders, _span_ms(step)
     if (other := orders.live) is not None:
-        raise NotInjected(f"{other.fault} of broker {other.broker_id} has not ended yet.")
+        raise NotInjected(
+            f"The fault was not injected, because the earlier fault {other.fault} of broker "
+            f"{other.broker_id} has not ended yet."
+        )
     number = max(term.now_ms(), _taken(term, broker_id) + 1)
     until_ms = term.server_ms() + span_ms
     orders.give(
@@ -189,9 +202,9 @@ async def _order(term: Term, step: DrillStep) -> Injection:
         await asyncio.sleep(ACK_LOOK_S)
     orders.withdraw()
     raise NotInjected(
-        f"Broker {broker_id} did not take the order within {ACK_LOOKS * ACK_LOOK_S:g} s: it does "
-        "not reach this controller, has not restarted since drills are allowed, or is of an "
-        "earlier release."
+        f"Broker {broker_id} did not accept the order to inject the fault within "
+        f"{ACK_LOOKS * ACK_LOOK_S:g} s: the broker does not reach this controller, has not "
+        "restarted since drills are allowed, or is of an earlier release."
     )
 
 
@@ -245,7 +258,7 @@ async def _reassign(
 ) -> Injection:
     target = None if step.target is None else step.target.leader_of
     if target is None:
-        raise NotInjected("Reassign needs target.leaderOf.")
+        raise NotInjected("The drill's fault Reassign needs target.leaderOf.")
     state, leader = _partition(term, target)
     replicas = list(state.replicas)
     spare = sorted(set(term.image.members) - set(term.image.leaving) - set(replicas))
@@ -292,10 +305,12 @@ def _broker(term: Term, step: DrillStep) -> tuple[BrokerId, str]:
     target = step.target or DrillTarget()
     if target.broker is not None:
         if target.broker not in term.image.members:
-            raise NotInjected(f"There is no broker {target.broker}.")
+            raise NotInjected(
+                f"The drill's target does not exist: there is no broker {target.broker}."
+            )
         return BrokerId(target.broker), ""
     if target.leader_of is None:
-        raise NotInjected("The fault needs target.broker or target.leaderOf.")
+        raise NotInjected("The drill's fault needs target.broker or target.leaderOf.")
     _, leader = _partition(term, target.leader_of)
     return leader, f", which led {target.leader_of.topic}-{target.leader_of.partition}"
 
@@ -307,7 +322,13 @@ def _partition(term: Term, target: DrillPartition) -> tuple[Partition, BrokerId]
     key = None if topic_id is None else PartitionKey(topic_id, target.partition)
     state = None if key is None else term.image.partitions.get(key)
     if state is None:
-        raise NotInjected(f"There is no partition {target.topic}-{target.partition}.")
+        raise NotInjected(
+            "The drill's target does not exist: there is no partition "
+            f"{target.topic}-{target.partition}."
+        )
     if state.leader is None:
-        raise NotInjected(f"Partition {target.topic}-{target.partition} has no leader.")
+        raise NotInjected(
+            f"The fault was not injected, because partition {target.topic}-{target.partition} "
+            "has no leader."
+        )
     return state, state.leader

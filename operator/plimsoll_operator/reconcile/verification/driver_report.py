@@ -81,7 +81,10 @@ def _content(text: str) -> dict[str, Any]:
 
 def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
     phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
-    text, timeout_s = "The driver is producing records.", timeout_seconds(driver.verification)
+    text, timeout_s = (
+        "The driver of the Verification is writing records.",
+        timeout_seconds(driver.verification),
+    )
     if driver.verification.spec.source is not None:
         text = (
             "The replicas are read and compared. The verdict is due deadlineSeconds "
@@ -108,7 +111,10 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
 def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
     verdict = content.get("verdict")
     if verdict not in VERDICTS:
-        text = f"ConfigMap {name} contains no valid verdict under {VERDICT}."
+        text = (
+            f"The Verification's driver has ended, but ConfigMap {name} contains no valid "
+            f"verdict under {VERDICT}."
+        )
         return VerificationStatus(
             phase="Failed",
             verdict="Inconclusive",

@@ -88,11 +88,13 @@ async def waits_for_mirror(kube: KubeApi, verification: Verification) -> Verific
 
 
 def _missing(sentence: str) -> VerificationStatus:
-    text = f"{sentence} spec.evidence names it; the run starts when it is there."
+    text = (
+        f"{sentence} spec.evidence of the Verification names it; the run starts when it is there."
+    )
     waits = condition("Ready", False, "EvidenceNotReady", text)
     return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
 
 
 def _never(sentence: str) -> VerificationStatus:
-    ended = final("Failed", INVALID_SPEC, f"{sentence} No driver was started.")
+    ended = final("Failed", INVALID_SPEC, f"{sentence} No driver was started for the Verification.")
     return VerificationStatus(phase="Failed", verdict="Inconclusive", conditions=ended)

@@ -37,8 +37,8 @@ async def expire(term: Term, result: PassResult, verification: Verification) -> 
         return
     except ApiError as error:
         text = (
-            f"cannot delete Verification {'/'.join(key)} at the end of its time to live; "
-            f"{UNLESS_LASTING}: {error}"
+            f"the operator cannot delete Verification {'/'.join(key)} at the end of its time to "
+            f"live; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     wait_ms = max(LOOK_MS_MIN, min(LOOK_MS_MAX, left_ms))

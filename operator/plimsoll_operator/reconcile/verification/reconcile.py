@@ -272,7 +272,7 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
             if error.status != FORBIDDEN or kind_of(manifest) is not ROLES or not driver.executors:
                 raise
             return _pending("ExecutorsForbidden", f"{CANNOT_GRANT} {error.reply}")
-    return _pending("DriverStarted", "The driver's pod is starting.")
+    return _pending("DriverStarted", "The pod of the Verification's driver is starting.")
 
 
 async def _make(term: Term, verification: Verification, manifest: Manifest) -> None:
@@ -311,7 +311,9 @@ async def _of_the_driver(
         job = await _find(term, JOBS, verification, driver.job)  # it may just have been created
         if job is None:
             return _ended_without_a_verdict(
-                status, f"Job {driver.job} was deleted before it finished."
+                status,
+                f"The Verification has no verdict, because its Job {driver.job} was deleted "
+                "before it finished.",
             )
     if job is not None and _is_over(job):
         pods = await pods_of_job(term.kube, verification.metadata.namespace, driver.job)
@@ -321,7 +323,7 @@ async def _of_the_driver(
             text = f"{text.removesuffix('.')}. Its ledger is kept: evidence.resume: {run}"
         return _ended_without_a_verdict(status, text, reason)
     if job is not None and status is None:
-        return _pending("DriverStarted", "The driver's pod is starting.")
+        return _pending("DriverStarted", "The pod of the Verification's driver is starting.")
     return status
 
 
@@ -344,7 +346,11 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         return _condition("TopicNotFound", text)
     topic = term.image.topics[topic_id]
     if any(p.leader is None for p in partitions_of(term.image, topic)):
-        return _condition("TopicNotServing", f"Topic {topic.name} has partitions without a leader.")
+        return _condition(
+            "TopicNotServing",
+            f"Topic {topic.name} has partitions without a leader; the run starts when each "
+            "partition has one.",
+        )
     if (earlier := _earlier(term, verification)) is not None:
         text = (
             f"Verification {earlier} also uses topic {topic.name}, and two runs cannot tell "
@@ -359,7 +365,10 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
     if verification.spec.user is None:
         if open_to_all(term.image.listeners) is not None:
             return None
-        text = "The LogCluster has no listener without tls and authentication; set spec.user."
+        text = (
+            "The Verification cannot connect without a login, because the LogCluster has no "
+            "listener without tls and authentication; set spec.user."
+        )
         return _condition("ListenerMissing", text)
     if not driver.login:
         text = (
@@ -368,7 +377,10 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
         )
         return _condition("UserNotFound", text)
     if not driver.servers:
-        text = "No broker has an open listener that accepts the password of this User."
+        text = (
+            "The Verification waits: no broker has an open listener that accepts the password of "
+            "the User in spec.user."
+        )
         return _condition("ListenerMissing", text)
     return None
 
@@ -507,7 +519,9 @@ def cannot_run(driver: SparkDriver) -> VerificationStatus | None:
     return VerificationStatus(
         phase="Failed",
         verdict="Inconclusive",
-        conditions=final("Failed", "ExecutorsTooSmall", f"{size} No driver was started."),
+        conditions=final(
+            "Failed", "ExecutorsTooSmall", f"{size} No driver was started for the Verification."
+        ),
     )
 
 
@@ -557,9 +571,9 @@ async def _find(term: Term, kind: Kind, verification: Verification, name: str) -
     namesake = (VERIFICATIONS.kind, verification.metadata.name)
     if going or namesake in [(one.get("kind"), one.get("name")) for one in owners]:
         text = (
-            f"waiting until Kubernetes has deleted {kind.kind} {name} of a deleted Verification of "
-            "the same name; nothing needs to be done unless it stays for minutes: then look at its "
-            "finalizers"
+            f"the operator waits until Kubernetes has deleted {kind.kind} {name} of a deleted "
+            "Verification of the same name; nothing needs to be done unless that lasts for "
+            "minutes: then look at its finalizers"
         )
         raise Retry(text, after_ms=LOOK_MS)
     raise _NameTaken(

@@ -34,7 +34,9 @@ from plimsoll_operator.reconcile.verification.report_content import (
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 
 VERDICTS: tuple[Verdict, ...] = ("Passed", "Violated", "Inconclusive")
-STARTED = "The driver writes and reads; the first window has not ended yet."
+STARTED = (
+    "The driver writes and reads records; the first window of the Verification has not ended yet."
+)
 
 
 def continuous(content: dict[str, Any]) -> Continuous | None:
@@ -140,7 +142,7 @@ def _words(verification: Verification, window: Window, until: str | None) -> str
     before = "" if until is None else f" Violated before, acknowledged until {until}."
     if window.verdict == "Passed":
         return f"Passed so far. The window that ended at {window.end}: {message}.{before}"
-    text = f"The window that ended at {window.end}: {message}.{before}"
+    text = f"The Verification's window that ended at {window.end}: {message}.{before}"
     if window.verdict == "Violated":
         meta = verification.metadata
         text += (

@@ -48,9 +48,9 @@ def why_no_room(
     worst = max(over)[1]
     whole = produce.total * size * sum(held.values()) // max(1, len(partitions))
     return (
-        f"{produce.total} records of {size - RECORD_OVERHEAD_BYTES} bytes take"
-        f" {bytes_text(whole)} on all replicas of topic {spec.topic}, of which"
-        f" {bytes_text(per_replica * held[worst])} fall on broker {worst}, which has"
-        f" {bytes_text(disks[worst].free_bytes)} free. Set fewer or smaller records, or enlarge"
-        " storage.size. No driver was started."
+        f"The Verification's records do not fit on the disks: {produce.total} records of "
+        f"{size - RECORD_OVERHEAD_BYTES} bytes take {bytes_text(whole)} on all replicas of topic "
+        f"{spec.topic}, of which {bytes_text(per_replica * held[worst])} fall on broker {worst}, "
+        f"which has {bytes_text(disks[worst].free_bytes)} free. Set fewer or smaller records, or "
+        "enlarge storage.size. No driver was started."
     )

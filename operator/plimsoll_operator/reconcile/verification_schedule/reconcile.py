@@ -101,8 +101,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         bodies = await _listed(term, found)
     except ApiError as error:
         text = (
-            f"cannot list the Verifications of VerificationSchedule {'/'.join(key)}; "
-            f"{UNLESS_LASTING}: {error}"
+            "the operator cannot list the Verifications of VerificationSchedule "
+            f"{'/'.join(key)}; {UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
     now_ms = term.server_ms()
@@ -223,8 +223,8 @@ async def _carry_out(
             continue
         except ApiError as error:
             text = (
-                f"cannot delete Verification {namespace}/{old.name}, which is no longer kept; "
-                f"{UNLESS_LASTING}: {error}"
+                f"the operator cannot delete Verification {namespace}/{old.name}, which the "
+                f"schedule no longer keeps; {UNLESS_LASTING}: {error}"
             )
             raise Retry(text) from error
     if planned.start_ms is None:
@@ -234,8 +234,8 @@ async def _carry_out(
         return await _create(term, found, verification(found, name, planned.start_ms))
     except ApiError as error:
         text = (
-            f"cannot create Verification {namespace}/{name}, which is due; {UNLESS_LASTING}: "
-            f"{error}"
+            f"the operator cannot create Verification {namespace}/{name}, which is due; "
+            f"{UNLESS_LASTING}: {error}"
         )
         raise Retry(text) from error
 
@@ -345,7 +345,7 @@ def _shown(
             "Ready", True, "Suspended", "No Verification is started, because spec.suspend is true."
         )
     else:
-        text = f"The next start is due at {timestamp(next_ms)}."
+        text = f"The next Verification is due at {timestamp(next_ms)}."
         ready = condition("Ready", True, "Scheduled", text)
     proven = [
         Started(name=one.name, uid="", due_ms=milliseconds(one.due_time), verdict=one.verdict)
@@ -381,5 +381,8 @@ def _passing(rows: Sequence[ScheduledRun]) -> tuple[Condition, ...]:
         return ()
     new = rows[0]
     state = {"Passed": True, "Violated": False}.get(new.verdict)
-    text = f"{new.name}: {new.verdict} ({new.reason or 'no reason'})."
+    text = (
+        f"The newest Verification, {new.name}, ended with verdict {new.verdict} "
+        f"({new.reason or 'no reason'})."
+    )
     return (condition("Passing", state, new.verdict or "Inconclusive", text),)

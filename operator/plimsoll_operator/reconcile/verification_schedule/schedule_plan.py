@@ -86,7 +86,8 @@ def plan(
     policy = spec.concurrency_policy or "Forbid"
     if start_ms is not None and policy == "Replace":
         gone += tuple(
-            (one, "The next start replaces the Verification (concurrencyPolicy).") for one in active
+            (one, "The next start of the schedule replaces the Verification (concurrencyPolicy).")
+            for one in active
         )
     elif start_ms is not None and policy == "Forbid":
         in_the_way = tuple(sorted(one.name for one in active))
