@@ -127,8 +127,9 @@ class Audit:
         names = topics.matching(stated.match_pattern) if names is None else names
         if not names:
             sentence = (
-                f"no topic that may be described matches the pattern {stated.match_pattern}, which"
-                " is a regular expression for the whole name"
+                "the audit finds no topic: no topic that its user may describe matches the "
+                f"pattern {stated.match_pattern}, which is a regular expression for the whole "
+                "name"
             )
             raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
         return names
@@ -446,7 +447,10 @@ def _falls(ranges: Sequence[RangeAudit]) -> Iterable[tuple[str, Finding]]:
                         last=one.first,
                         kind="epochs",
                         brokers=(edge.broker,),
-                        detail=f"the leader epoch falls from {last[key]} to {edge.first_epoch}",
+                        detail=(
+                            f"the leader epoch of the batches falls from {last[key]} to "
+                            f"{edge.first_epoch}"
+                        ),
                     ),
                 )
             last[key] = edge.last_epoch

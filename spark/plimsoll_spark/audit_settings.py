@@ -133,7 +133,10 @@ def load_audit(
         )
         matched(settings.source.existing_topics.match_pattern, ())
     except (msgspec.DecodeError, pa.ArrowInvalid) as error:
-        raise Refusal(Refused.INVALID_SPEC, f"verification.json is malformed: {error}") from error
+        raise Refusal(
+            Refused.INVALID_SPEC,
+            f"the driver's configuration, verification.json, is malformed: {error}",
+        ) from error
     check_report(settings.report)
     if settings.source.reads == "Memory" and "ReplicasEqual" in settings.checks:
         sentence = "the check ReplicasEqual needs reads: Disk, since leaders alone serve memory"

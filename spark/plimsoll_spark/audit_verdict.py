@@ -82,10 +82,10 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
         return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
     if findings.unread or findings.missing or not findings.audited.partitions:
         causes = [*findings.missing, *(f"broker {one}: {why}" for one, why in findings.unread)]
-        told = causes[:UNREAD_TOLD] or ["there is no partition to read"]
+        told = causes[:UNREAD_TOLD] or ["the topics have no partition to read"]
         message = f"not every replica was read ({'; '.join(told)}); {_what(findings)}"
         return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
-    message = f"{', '.join(checks)} held over {_what(findings)}"
+    message = f"the audit found no fault: {', '.join(checks)} held over {_what(findings)}"
     if findings.unknown:
         message += (
             f"; the configuration of {len(findings.unknown)} topics may not be read, so missing"

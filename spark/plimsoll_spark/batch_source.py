@@ -120,7 +120,7 @@ class SourceOptions:
         if pattern := self.get("subscribepattern"):
             return topics.matching(pattern)
         raise WrongOption(
-            "option subscribe or subscribePattern is missing: name the topics to read"
+            "the option subscribe or subscribePattern is missing: name the topics to read"
         )
 
 
@@ -135,10 +135,10 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         usual = "memory" if self._replica == "leader" else "disk"
         reads = self._options.get("reads", usual).lower()
         if reads not in ("disk", "memory"):
-            raise WrongOption(f"option reads must be disk or memory, not {reads}")
+            raise WrongOption(f"the option reads must be disk or memory, not {reads}")
         self._own_copies = reads == "disk"
         if self._replica != "leader" and not self._own_copies:
-            raise WrongOption("option replica needs reads=disk: only leaders serve from memory")
+            raise WrongOption("the option replica needs reads=disk: only leaders serve from memory")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return ranges of at most `RANGE_OFFSETS` offsets of each replica that the options select,
@@ -177,8 +177,8 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
         if held.why is not None:
             place = partition.place
             raise RuntimeError(
-                f"{place.topic}-{place.partition} was not read to its end on broker"
-                f" {place.broker}: {held.why.value}"
+                f"partition {place.topic}-{place.partition} was not read to its end on broker "
+                f"{place.broker}: {held.why.value}"
             )
         yield from arrow_rows(partition, held)
 
@@ -200,7 +200,7 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
             return json.loads(stated)
         except ValueError as error:
             raise WrongOption(
-                f"option {option} must be earliest, latest or JSON, not {stated}"
+                f"the option {option} must be earliest, latest or JSON, not {stated}"
             ) from error
 
     def _start(self, bounds: Any, one: AuditedPartition) -> int:
@@ -223,8 +223,8 @@ def _check_named(option: str, bounds: Any, partitions: Sequence[AuditedPartition
     if unnamed:
         more = f", and {len(unnamed) - NAMED_MAX} more" if len(unnamed) > NAMED_MAX else ""
         raise WrongOption(
-            f"option {option} does not name {', '.join(unnamed[:NAMED_MAX])}{more}: state an offset"
-            " for every partition, -2 for the earliest, -1 for the latest"
+            f"the option {option} does not name {', '.join(unnamed[:NAMED_MAX])}{more}: state an "
+            "offset for every partition, -2 for the earliest, -1 for the latest"
         )
 
 

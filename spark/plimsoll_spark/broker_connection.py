@@ -186,7 +186,7 @@ class BrokerConnection:
         try:
             return parse(reply)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise ConnectionLost(f"a reply cannot be read: {error}") from error
+            raise ConnectionLost(f"a reply of the broker cannot be read: {error}") from error
 
     # --- logging in -----------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class BrokerConnection:
             while got < size:
                 more = self._socket.recv_into(whole[got:])
                 if not more:
-                    raise ConnectionLost("the broker closed the connection")
+                    raise ConnectionLost("the broker closed the connection of the driver")
                 got += more
         except OSError as error:
             raise ConnectionLost(str(error)) from error
@@ -288,7 +288,9 @@ class Scram:
             nonce, salt = fields[b"r"], base64.b64decode(fields[b"s"])
             rounds = int(fields[b"i"])
         except (KeyError, ValueError) as error:
-            raise LoginRefused("the broker sent no SCRAM challenge") from error
+            raise LoginRefused(
+                "the broker refused the SCRAM login: it sent no challenge"
+            ) from error
         if not nonce.startswith(self._nonce):
             raise LoginRefused(
                 "the broker answered the SCRAM login with another nonce than the client sent"

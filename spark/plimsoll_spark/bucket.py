@@ -82,7 +82,10 @@ class Bucket:
             raise self._unreachable(error) from None
         objects = [one for one in found if one.type == FileType.File]
         if len(objects) > FILES_MAX:
-            raise Unsafe(f"the bucket lists {len(objects)} objects, more than {FILES_MAX}")
+            raise Unsafe(
+                f"the evidence of the run has {len(objects)} objects in the bucket; at most "
+                f"{FILES_MAX} are allowed"
+            )
         paths = [(one.path, _place(directory, root, one.path)) for one in objects]
         left = DOWNLOAD_BYTES_MAX
         for key, path in paths:
@@ -156,7 +159,8 @@ def _place(directory: Path, root: str, key: str) -> Path:
     below = key.startswith(f"{root}/") and not {"", ".", ".."} & set(parts) and "\0" not in key
     if not below or not path.parent.resolve().is_relative_to(directory.resolve()):
         raise Unsafe(
-            f"the bucket lists the object {key[:200]!r}, which is not in the run's directory"
+            f"the bucket's list for the run has the object {key[:200]!r}, which is not in the "
+            "run's directory"
         )
     return path
 
@@ -168,7 +172,8 @@ def _copy(stream: pa.NativeFile, file: BinaryIO, most: int) -> int:
         copied += len(piece)
         if copied > most:
             raise Unsafe(
-                f"the bucket holds more of the run than the allowed {DOWNLOAD_BYTES_MAX} bytes"
+                "the evidence of the run in the bucket has more than the allowed "
+                f"{DOWNLOAD_BYTES_MAX} bytes"
             )
         file.write(piece)
     return copied

@@ -55,8 +55,10 @@ def judge_budget(
     return Verdict(
         verdict="Inconclusive",
         reason=Reason.DRIVER_STARVED,
-        message=f"{sentence}; but producers themselves did not run for {lost_ms:,.0f} ms, which "
-        "may be the cause: give the driver more processor time (runner.resources)",
+        message=(
+            f"{sentence}; but the producers got no processor for {lost_ms:,.0f} ms, which may be "
+            "the cause: give the driver more processor time (runner.resources)"
+        ),
     )
 
 

@@ -234,7 +234,11 @@ class ContinuousRun:
         self._judge.retire(range(numbers, numbers + 64))
         self._store()
         self._publish()
-        log.info("driver %d continues the run from Spark micro-batch %d", kept.attempt, state.batch)
+        log.info(
+            "driver %d continues the run of the Verification from Spark micro-batch %d",
+            kept.attempt,
+            state.batch,
+        )
         return kept
 
     def was_begun(self) -> bool:
@@ -283,11 +287,16 @@ class ContinuousRun:
         last_s = end_s + 2 * SETTLE_MS / 1000
         while time.time() < last_s and (time.time() < end_s + LAST_ACKS_S or self._judge.waiting):
             if query.awaitTermination(LOOK_S):
-                raise RuntimeError("the stream ended")
+                raise RuntimeError(
+                    "the driver ends, because the Spark stream that judges the run has ended; a "
+                    "new driver continues the run"
+                )
             if driving.failure is not None and time.time() < end_s:
-                raise RuntimeError(f"the producers ended: {driving.failure}")
+                raise RuntimeError(
+                    f"the driver ends, because its producers ended: {driving.failure}"
+                )
             if os.getppid() != parent:
-                raise RuntimeError("the process that watches this driver is gone")
+                raise RuntimeError("the driver ends, because the process that watches it is gone")
 
     def _query(self, spark: SparkSession, kept: KeptRun, tasks: int) -> StreamingQuery:
         settings, state = self._settings, self._now
@@ -365,8 +374,8 @@ class ContinuousRun:
             return rewritten_in(settings.bootstrap, settings.topic, self._login, asked, until_s)
         except (KafkaException, OutOfTime) as error:
             log.warning(
-                "cannot find out if a producer or the log wrote some records twice; these records "
-                "are not judged: %s",
+                "the driver cannot find out if a producer or the log wrote some records twice, "
+                "and does not judge these records: %s",
                 error,
             )
             return None
@@ -432,7 +441,7 @@ class ContinuousRun:
         state.ended = [*state.ended, as_row(window)][-WINDOWS_KEPT:]
         state.window = WindowSoFar(started_ms=now_ms)
         log.info(
-            "the window of the run that ended at %s is %s: %s",
+            "the window of the Verification that ended at %s has the verdict %s: %s",
             window.end,
             window.verdict,
             window.message,
@@ -496,7 +505,10 @@ class ContinuousRun:
             page = self._report(outcome, until)
             self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)
         except PublishFailed as failed:
-            log.warning("the report could not be published; it is tried again: %s", failed)
+            log.warning(
+                "the driver could not publish the report of the Verification and tries again: %s",
+                failed,
+            )
 
     def _acknowledged(self) -> str:
         """Return until when violations are acknowledged, by the operator's note beside the report;

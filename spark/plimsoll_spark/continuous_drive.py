@@ -72,8 +72,8 @@ def first_number(attempt: int) -> int:
     first = (attempt - 1) * NUMBERS_A_START
     if first + NUMBERS_A_START > NUMBERS_MAX:
         raise NumbersUsed(
-            f"this run has had {attempt - 1} drivers and has no producer numbers left; create the"
-            " Verification anew"
+            f"the run cannot go on: it has had {attempt - 1} drivers and has no numbers for new "
+            "producers left; create the Verification anew"
         )
     return first
 
@@ -94,7 +94,8 @@ def write_endlessly(plan: Plan) -> None:
         for chunk, rows in enumerate(Sender(mine).run()):
             ledger.write_chunk(plan.ledger / chunk_name(number, chunk), rows)
     raise RuntimeError(
-        "the producers of this driver gave up too often; a new driver continues the run"
+        "the producers of this driver gave up too often, so the driver ends; a new driver "
+        "continues the run"
     )
 
 
@@ -179,7 +180,8 @@ class Driving:
                 number, first = number + sent.attempt + 1, 0
                 if number > last:
                     raise RuntimeError(
-                        "Spark lost a producer's tasks too often; a new driver continues the run"
+                        "Spark lost the tasks of a producer too often, so this driver ends; a "
+                        "new driver continues the run"
                     )
 
     @property

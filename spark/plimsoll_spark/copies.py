@@ -100,7 +100,7 @@ def rewritten_in(
     with contextlib.closing(Connections(login)) as connections:
         for partition, some in copies.items():
             if not places.get(partition):
-                raise OutOfTime(_unread(topic, partition, "it has no leader"))
+                raise OutOfTime(_unread(topic, partition, "the partition has no leader"))
             reader = ReplicaReader(
                 connections,
                 places[partition][0],

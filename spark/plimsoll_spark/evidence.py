@@ -117,7 +117,7 @@ class Evidence:
         settings ask for an earlier run without evidence, or if the place cannot be read."""
         kept = self._read()
         if kept is None and self._requested is not None and self._requested.resume is not None:
-            sentence = f"there is no evidence of run {self.name} in {self.place}"
+            sentence = f"there is no evidence of the run {self.name} in {self.place}"
             raise Refusal(Refused.NOTHING_KEPT, sentence)
         return kept
 
@@ -163,7 +163,7 @@ class Evidence:
             for path in self.directory.rglob("*"):  # Spark lets its event log be written by a group
                 path.chmod(0o700 if path.is_dir() else 0o600)
         except OSError as error:
-            return f"the results could not be written: {error}"
+            return f"the results of the run could not be written: {error}"
         return self._uploads.finish(FINAL_UPLOAD_S) if self._uploads is not None else None
 
     def discard(self) -> None:
@@ -178,7 +178,12 @@ class Evidence:
                 self._bucket.delete(self.name)
             shutil.rmtree(self.directory)
         except (OSError, Unreachable) as error:
-            log.warning("the evidence in %s could not be deleted: %s", self.place, error)
+            log.warning(
+                "the evidence of the run in %s could not be deleted; delete it by hand if you do "
+                "not need it: %s",
+                self.place,
+                error,
+            )
 
     def _read(self) -> KeptRun | None:
         path = self.directory / RUN_FILE
@@ -206,7 +211,8 @@ class Evidence:
 
     def _unusable(self, error: Exception) -> Refusal:
         return Refusal(
-            Refused.EVIDENCE_UNUSABLE, f"the evidence in {self.place} cannot be used: {error}"
+            Refused.EVIDENCE_UNUSABLE,
+            f"the evidence of the run in {self.place} cannot be used: {error}",
         )
 
 

@@ -93,13 +93,14 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
         if totals.stopped is not None:
             return
         if time.time() >= drive.stop_at_s:
-            totals.stop("the deadline came before every record was sent")
+            totals.stop("the deadline of the run came before every record was sent")
             return
         try:
             sent = on_an_executor(spark, produce_part, part)
         except Py4JJavaError as error:
             totals.stop(
-                f"a producer's task failed: {cause(str(error.java_exception.getMessage()))}"
+                "the Spark task of a producer failed: "
+                f"{cause(str(error.java_exception.getMessage()))}"
             )
             return
         for name, content in sent.chunks:

@@ -160,7 +160,13 @@ def _ask(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]
         with error:
             return error.code, _content(error.read())
     except (OSError, http.client.HTTPException) as error:
-        log.warning("the API server did not answer %s %s: %s", method, path, error)
+        log.warning(
+            "the API server did not answer the driver's request %s %s; the driver goes on "
+            "without the answer: %s",
+            method,
+            path,
+            error,
+        )
         return 0, {}
 
 

@@ -37,12 +37,12 @@ def failure_of(error: BaseException, *, killed: int) -> Failure:
         return _no_room()
     if killed or any(words in text for words in NO_MEMORY):
         sentence = (
-            "the memory did not suffice; raise runner.resources.limits.memory, of which a quarter"
-            " is the JVM's heap"
+            "the driver's memory did not suffice; raise runner.resources.limits.memory, of which "
+            "a quarter is the JVM's heap"
         )
         return Failure(reason=Reason.OUT_OF_MEMORY, message=sentence)
     if any(type(one).__name__ in JVM_ENDED for one in chain):
-        sentence = f"Spark's JVM ended during the run ({type(error).__name__})"
+        sentence = f"the JVM of Spark ended during the run ({type(error).__name__})"
         return Failure(reason=Reason.RUN_BROKE, message=sentence)
     return Failure(reason=Reason.RUN_BROKE, message=f"{type(error).__name__}: {error}"[:LENGTH_MAX])
 

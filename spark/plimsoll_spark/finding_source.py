@@ -70,7 +70,9 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
         sparse = {name for name, known in topics.compacted(names).items() if known is not False}
         found, missing = topics.partitions(names)
         if missing:
-            raise RuntimeError(f"not every partition can be read: {'; '.join(missing)}")
+            raise RuntimeError(
+                f"not every partition of the audited topics can be read: {'; '.join(missing)}"
+            )
         items = audit_items([one for one in found if one.topic not in sparse], set(), TASKS)
         whole = [whole_partition(one) for one in found if one.topic in sparse]
         first = [replace(one, record_by_record=False) for one in whole]

@@ -55,8 +55,8 @@ class IsrWatch:
             missing = self._missing()
         except KafkaException as error:
             log.info(
-                "cannot read the ISRs of the verified topic, retrying; until then its last known "
-                "ISRs are judged: %s",
+                "the driver cannot read the ISRs of the verified topic and tries again; until "
+                "then it judges the last known ISRs: %s",
                 error,
             )
             return not self._since

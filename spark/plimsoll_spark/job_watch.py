@@ -67,7 +67,10 @@ def publish_progress(publisher: Publisher, state: Progress) -> None:
     try:
         publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
     except PublishFailed as failed:
-        log.warning("the progress of the run could not be published; it is tried again: %s", failed)
+        log.warning(
+            "the driver could not publish the progress of the Verification and tries again: %s",
+            failed,
+        )
 
 
 def as_json(value: msgspec.Struct) -> str:

@@ -62,11 +62,11 @@ class LedgerReader(DataSourceReader):  # type: ignore[misc]
         with a ledger."""
         stated = {name.lower(): value for name, value in options.items()}.get("path")
         if not stated:
-            raise WrongOption("option path is missing: state the directory of a run")
+            raise WrongOption("the option path is missing: state the directory of a run")
         path = Path(stated)
         self._ledger = path if path.name == "ledger" else path / "ledger"
         if not self._ledger.is_dir():
-            raise WrongOption(f"option path: {path} holds no ledger of a run")
+            raise WrongOption(f"the directory in the option path, {path}, holds no ledger of a run")
         run = self._ledger.parent / RUN_FILE
         known = msgspec.json.decode(run.read_bytes(), type=KeptRun) if run.exists() else None
         self._topic = None if known is None else known.topic

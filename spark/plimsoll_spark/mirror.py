@@ -174,7 +174,7 @@ class _Records:
                 raise Unread(f"{self._side} was not read to its end: {held.why.value}")
             if held.bad or columns.unopenable is not None:
                 bad = held.bad[0].first if held.bad else columns.unopenable
-                raise Unread(f"{self._side} holds a batch at offset {bad} that cannot be read")
+                raise Unread(f"{self._side} holds an unreadable record batch at offset {bad}")
             inside = within(held, first, stop)
             self.markers += int(is_control(inside["attributes"]).sum())
             piece = columns.as_piece()

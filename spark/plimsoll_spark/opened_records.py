@@ -51,7 +51,7 @@ def opened(data: memoryview, batch: Batch) -> Iterator[Record]:
             at += size
     except (IndexError, struct.error) as error:
         raise Unopenable(
-            f"the batch at offset {batch.base_offset} ends before its last record"
+            f"the record batch at offset {batch.base_offset} ends before its last record"
         ) from error
 
 
@@ -99,9 +99,11 @@ def _plain(data: memoryview, codec: int) -> memoryview:
         stream = pa.CompressedInputStream(pa.py_buffer(data), _STREAMS[codec])
         plain = stream.read(OPENED_BYTES_MAX + 1)
     except (OSError, KeyError, ValueError, struct.error) as error:
-        raise Unopenable(f"the records cannot be decompressed: {error}") from error
+        raise Unopenable(f"the records of the batch cannot be decompressed: {error}") from error
     if len(plain) > OPENED_BYTES_MAX:
-        raise Unopenable(f"the records have more than {OPENED_BYTES_MAX} bytes when decompressed")
+        raise Unopenable(
+            f"the records of the batch have more than {OPENED_BYTES_MAX} bytes when decompressed"
+        )
     return memoryview(plain)
 
 
@@ -125,6 +127,8 @@ def _block(data: bytes) -> bytes:
         if byte < 0x80:
             break
     if size > OPENED_BYTES_MAX:
-        raise ValueError("a compressed block of records states too large a size when decompressed")
+        raise ValueError(
+            "a compressed block of the batch states too large a size when decompressed"
+        )
     plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
     return plain

@@ -18,7 +18,7 @@ def seconds(duration: str) -> int:
     """Parse a duration such as `90s` or `5m`. Raises ValueError for any other text."""
     found = _DURATION.fullmatch(duration)
     if found is None:
-        raise ValueError(f"{duration!r} is no duration such as 90s, 5m or 1h")
+        raise ValueError(f"{duration!r} is not a duration; write one such as 90s, 5m or 1h")
     return int(found[1]) * _SECONDS[found[2]]
 
 

@@ -87,7 +87,9 @@ class ConfigMapPublisher:
             if problem is None:
                 return
             if time.monotonic() + wait_s >= until_s:
-                raise PublishFailed(f"the report's ConfigMap could not be patched: {problem}")
+                raise PublishFailed(
+                    f"the ConfigMap of the Verification's report could not be patched: {problem}"
+                )
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
 
@@ -101,7 +103,8 @@ class ConfigMapPublisher:
                 found = (json.load(answer).get("data") or {}).get(name)
         except (OSError, http.client.HTTPException, ValueError) as error:
             log.warning(
-                "cannot read %s in the ConfigMap at %s, so the run goes on without it: %s",
+                "the driver cannot read %s in the ConfigMap at %s, so the run goes on without "
+                "that: %s",
                 *(name, self._url, error),
             )
             return None
@@ -131,7 +134,9 @@ class ConfigMapPublisher:
             with error:
                 sentence = f"{error.code} {error.read(500).decode(errors='replace')}"
             if error.code in FINAL_STATUSES:
-                raise PublishFailed(f"the API server refused the report: {sentence}") from error
+                raise PublishFailed(
+                    f"the API server refused to store the Verification's report: {sentence}"
+                ) from error
             return sentence
         except (OSError, http.client.HTTPException) as error:
             return str(error)

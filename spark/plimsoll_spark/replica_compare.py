@@ -149,7 +149,9 @@ def _unordered(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
                 last=int(row["last_offset"]),
                 kind="epochs",
                 brokers=(one.broker,),
-                detail=f"the leader epoch falls from {before} to {row['leader_epoch']}",
+                detail=(
+                    f"the leader epoch of the batches falls from {before} to {row['leader_epoch']}"
+                ),
             )
 
 

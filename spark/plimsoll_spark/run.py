@@ -160,8 +160,8 @@ class Run:
             self._timing = Timing(start_time=rfc3339(kept.started_s))
             self._deadline_s = time.time() + settings.verify.timeout_seconds
             log.info(
-                "run %s has evidence of an earlier driver: driver %d judges the ledger in it, and "
-                "writes no records",
+                "the run %s has evidence of an earlier driver: driver %d only judges the ledger "
+                "in that evidence, and writes no records",
                 *(settings.run_name, kept.attempt),
             )
         self._evidence.begin(kept)

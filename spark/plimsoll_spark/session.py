@@ -45,7 +45,7 @@ def jars_directory() -> Path:
     it."""
     directory = Path(os.environ.get(JARS_VARIABLE, ".cache/spark-jars")).absolute()
     if not any(directory.glob(CONNECTOR)):
-        sentence = f"no Kafka connector for Spark in {directory}; run spark/jars.sh"
+        sentence = f"the Kafka connector for Spark is missing in {directory}; run spark/jars.sh"
         raise Refusal(Refused.JARS_MISSING, sentence)
     return directory
 

@@ -267,7 +267,10 @@ def load(path: Path, login: Path | None = None, evidence: Path | None = None) ->
         content = without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
-        raise Refusal(Refused.INVALID_SPEC, f"verification.json is malformed: {error}") from error
+        raise Refusal(
+            Refused.INVALID_SPEC,
+            f"the driver's configuration, verification.json, is malformed: {error}",
+        ) from error
     check_report(settings.report)
     kept = settings.evidence
     if kept is not None and evidence is not None:
@@ -279,7 +282,10 @@ def resuming(settings: Settings, run: str) -> Settings:
     """Return the settings for judging an earlier run by its ledger. Raises `Refusal` if they name
     no evidence."""
     if settings.evidence is None:
-        sentence = "--resume needs evidence in the configuration, which says where the run is kept"
+        sentence = (
+            "the option --resume needs evidence in the configuration, which says where the run "
+            "is kept"
+        )
         raise Refusal(Refused.INVALID_SPEC, sentence)
     kept = msgspec.structs.replace(settings.evidence, resume=run)
     return msgspec.structs.replace(settings, evidence=kept)
@@ -301,7 +307,7 @@ def check(settings: Settings) -> None:
     wrong = (
         (
             (produce.records > 0) == (produce.load is not None),
-            "set either produce.records (at least 1) or produce.load",
+            "the Verification must set either produce.records (at least 1) or produce.load",
         ),
         (
             bool(produce.load and produce.load.find_max_rate and settings.runner.executors),
@@ -311,7 +317,10 @@ def check(settings: Settings) -> None:
             produce.load is not None and produce.records_per_second is not None,
             "produce.load states the rate; leave recordsPerSecond out",
         ),
-        (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
+        (
+            produce.record_bytes < HEADER_BYTES,
+            f"produce.recordBytes must be at least {HEADER_BYTES}",
+        ),
         (produce.keys < 1, "produce.keys must be at least 1"),
         ((produce.records_per_second or 1) < 1, "produce.recordsPerSecond must be at least 1"),
         (
@@ -319,16 +328,16 @@ def check(settings: Settings) -> None:
             "an idempotent producer needs acks: All; set idempotent: false or acks: All",
         ),
         (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
-        (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
+        (settings.deadline_seconds < 1, "the Verification's deadlineSeconds must be at least 1"),
         (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
         (
             "/" in settings.run_name or settings.run_name in (".", ".."),
-            "the name of a run must not be a path",
+            "the name of the run in evidence.resume must not be a path",
         ),
         (
             settings.evidence is not None
             and bool(settings.evidence.s3) == bool(settings.evidence.directory),
-            "evidence must name either a directory or s3",
+            "the Verification's evidence must name either a directory or s3",
         ),
         (not settings.checks, "verify.checks names no check; leave it out for the default ones"),
         (
@@ -350,28 +359,35 @@ def _check_continuous(settings: Settings) -> None:
         (
             (
                 bool(produce.records or produce.load or not produce.records_per_second),
-                "mode Continuous writes without an end: set produce.recordsPerSecond, and neither"
-                " records nor load",
+                "a Verification of mode Continuous writes without an end: set "
+                "produce.recordsPerSecond, and neither records nor load",
             ),
             (
                 produce.acks != "All" or not produce.is_idempotent,
-                "mode Continuous needs acks: All and idempotent producers",
+                "a Verification of mode Continuous needs acks: All and idempotent producers",
             ),
-            (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
+            (
+                produce.record_bytes < HEADER_BYTES,
+                f"produce.recordBytes must be at least {HEADER_BYTES}",
+            ),
             (produce.keys < 1, "produce.keys must be at least 1"),
             (
                 not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S,
-                "window must be from 10s to 1h",
+                "the Verification's window must be from 10s to 1h",
             ),
-            (settings.deadline_seconds < 0, "deadlineSeconds must not be negative"),
+            (
+                settings.deadline_seconds < 0,
+                ("the Verification's deadlineSeconds must not be negative"),
+            ),
             (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
             (
                 evidence is not None and bool(evidence.s3) == bool(evidence.directory),
-                "evidence must name either a directory or s3",
+                "the Verification's evidence must name either a directory or s3",
             ),
             (
                 evidence is not None and evidence.resume is not None,
-                "mode Continuous resumes no other run: leave evidence.resume out",
+                "a Verification of mode Continuous cannot resume another run: leave "
+                "evidence.resume out",
             ),
             (not settings.checks, "verify.checks names no check; leave it out for the default"),
         )
@@ -384,9 +400,11 @@ def _check_load(produce: Produce) -> None:
     try:
         total = produce.total
     except ValueError as error:
-        raise Refusal(Refused.INVALID_SPEC, f"produce.load.profile is invalid: {error}") from error
+        raise Refusal(
+            Refused.INVALID_SPEC, f"the Verification's produce.load.profile is invalid: {error}"
+        ) from error
     if bool(produce.load.profile) == (produce.load.find_max_rate is not None):
-        sentence = "produce.load has either profile or findMaxRate"
+        sentence = "produce.load must have either profile or findMaxRate, not both"
         raise Refusal(Refused.INVALID_SPEC, sentence)
     wish = produce.load.find_max_rate
     if wish is not None:
@@ -408,11 +426,11 @@ def check_report(report: Report) -> None:
         (
             (
                 bool(report.config_map) == bool(report.directory),
-                "report must name either a configMap or a directory",
+                "the Verification's report must name either a configMap or a directory",
             ),
             (
                 bool(report.config_map) and not report.namespace,
-                "report.configMap needs a namespace",
+                "the Verification's report.configMap must name a namespace",
             ),
         )
     )

@@ -45,8 +45,8 @@ def keep_running(words: Sequence[str]) -> int:
             lived_s = time.monotonic() - began_s
             pause_s = PAUSE_S if lived_s >= LIVED_S else min(PAUSE_MAX_S, 2 * pause_s)
             log.warning(
-                "the driver ended with exit code %d after %.0f s; another one continues the run "
-                "in %.0f s",
+                "the driver of the Verification ended with exit code %d after %.0f s; a new "
+                "driver continues the run in %.0f s",
                 *(code, lived_s, pause_s),
             )
             until_s = time.monotonic() + pause_s

@@ -88,8 +88,8 @@ class Uploads:
             except (OSError, Unreachable) as error:
                 if self._failure is None:
                     log.warning(
-                        "evidence could not be stored in %s, and is only in the driver's temporary"
-                        " directory until another attempt succeeds: %s",
+                        "the driver could not store evidence of the run in %s; it keeps the "
+                        "evidence in its temporary directory until another attempt succeeds: %s",
                         *(self._bucket.url(self._run), error),
                     )
                 self._failure = str(error)
@@ -107,7 +107,7 @@ class Uploads:
                 del self._stored[name]
         if self._failure is not None:
             log.warning(
-                "all evidence of the run is stored in %s again",
+                "the driver has stored all evidence of the run in %s again",
                 self._bucket.url(self._run),
             )
         self._failure = None

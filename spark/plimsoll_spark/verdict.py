@@ -60,7 +60,10 @@ def judge_unreadable(examples: Sequence[Example]) -> Verdict:
     """Return the verdict Violated for a log with batches that no consumer can read, since their
     records are lost. `examples`: the places of these batches."""
     places = ", ".join(f"{one.topic}-{one.partition} at offset {one.offset}" for one in examples)
-    sentence = f"no consumer can read a batch of {places}; its bytes or its CRC are wrong on disk"
+    sentence = (
+        f"a record batch of {places} cannot be read by consumers; its bytes or its CRC are wrong "
+        "on disk"
+    )
     return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
 
 

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if start is None:
             return _supervised(options, list(sys.argv[1:] if arguments is None else arguments))
     except requested.Refusal as refusal:
-        log.error("no verification is run (%s): %s", refusal.reason.value, refusal.message)
+        log.error("the Verification is not run (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
     with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
         return _run(start(publish, Path(work)))
@@ -115,10 +115,13 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
         outcome = run.execute()
     except requested.Refusal as refusal:
         if refusal.reason is requested.Refused.EVIDENCE_UNUSABLE and run.was_begun():
-            log.error("the driver ends, and another one tries again: %s", refusal.message)
+            log.error(
+                "the driver of the Verification ends, and a new driver tries again: %s",
+                refusal.message,
+            )
             return RESUMABLE
         log.error(
-            "the run is refused and ends without a verdict (%s): %s",
+            "the run of the Verification is refused and ends without a verdict (%s): %s",
             refusal.reason.value,
             refusal.message,
         )
@@ -127,7 +130,12 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
     except NumbersUsed as ended:
         run.publish_outcome("Inconclusive", "DriveIncomplete", str(ended), "Failed")
         return REFUSED
-    log.info("%s (%s): %s", outcome.verdict, outcome.reason, outcome.message)
+    log.info(
+        "the Verification ends with the verdict %s (%s): %s",
+        outcome.verdict,
+        outcome.reason,
+        outcome.message,
+    )
     return VERDICT_REACHED
 
 
@@ -137,7 +145,7 @@ def _run(run: Run | Audit) -> int:
         outcome = run.execute()
     except requested.Refusal as refusal:
         log.error(
-            "the run is refused and ends without a verdict (%s): %s",
+            "the run of the Verification is refused and ends without a verdict (%s): %s",
             refusal.reason.value,
             refusal.message,
         )
@@ -147,14 +155,20 @@ def _run(run: Run | Audit) -> int:
         failure = failure_of(error, killed=cgroup.processes_killed() - killed_before)
         if isinstance(run, Run) and run.may_be_resumed:
             log.exception(
-                "the run ends without a verdict (%s): %s; the next driver judges its ledger",
+                "the run of the Verification ends without a verdict (%s): %s; the next driver "
+                "judges the ledger of the run",
                 *(failure.reason.value, failure.message),
             )
             run.leave(failure.reason.value, failure.message)
             return RESUMABLE
         run.publish_broken(failure.reason.value, failure.message)
         raise
-    log.info("%s (%s): %s", outcome.verdict, outcome.reason, outcome.message)
+    log.info(
+        "the Verification ends with the verdict %s (%s): %s",
+        outcome.verdict,
+        outcome.reason,
+        outcome.message,
+    )
     return VERDICT_REACHED
 
 
