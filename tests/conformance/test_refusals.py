@@ -21,7 +21,7 @@ def test_librdkafka_transactional_producer_is_refused_clearly(
         producer.init_transactions(WAIT_S)
     error = caught.value.args[0]
     assert error.fatal(), error
-    assert "Transactions are not served here." in error.str()
+    assert "This cluster does not support transactions." in error.str()
 
 
 def test_librdkafka_member_of_newer_protocol_hears_refusal(peer: Peer) -> None:

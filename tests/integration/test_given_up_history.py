@@ -63,7 +63,7 @@ def test_returned_history_is_given_up_on_confirmation(tmp_path: Path) -> None:
         plugin = Plugin(cluster)
         assert plugin.condition("MetadataRestored")["reason"] == "Confirmed"
         assert plugin.condition("Stalled")["status"] == "False"
-        assert "There is nothing to confirm." in plugin.text("restore-metadata")
+        assert "so there is nothing to confirm." in plugin.text("restore-metadata")
         for broker_id in range(3):
             if broker_id != KEEPER:
                 cluster.kill_broker(broker_id)

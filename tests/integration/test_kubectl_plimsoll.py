@@ -96,7 +96,7 @@ def test_topics_of_clients_are_listed_with_their_partitions(plugin: Plugin) -> N
     assert (rows["made"]["partitions"], rows["made"]["minIsr"]) == (3, 2)
     partitions = plugin.data("topic", "made")["partitions"]
     assert [sorted(row["isr"]) for row in partitions] == [[0, 1, 2]] * 3
-    assert plugin.refusal("topic", "none") == "Topic none does not exist."
+    assert plugin.refusal("topic", "none") == "The cluster has no topic none."
 
 
 def test_size_and_lag_come_from_the_leaders(plugin: Plugin) -> None:
@@ -115,7 +115,7 @@ def test_what_if_counts_what_would_stop(plugin: Plugin) -> None:
     assert {row["topic"] for row in two["underPartitions"]} >= {"made"}
     every = plugin.data("what-if", "0", "1", "2")
     assert every["offline"] >= 3
-    assert plugin.refusal("what-if", "7") == "This cluster has no broker 7."
+    assert plugin.refusal("what-if", "7") == "There is no broker 7 in this cluster."
 
 
 def test_adopted_topic_is_declared_unchanged(plugin: Plugin) -> None:
@@ -195,7 +195,7 @@ def test_unknown_cluster_and_namespace_are_sentences(plugin: Plugin) -> None:
         "There is no LogCluster other in namespace default."
     )
     assert plugin.refusal("status", "-n", "kafka") == (
-        "No LogCluster in namespace kafka; choose another namespace with -n."
+        "There is no LogCluster in namespace kafka; choose another namespace with -n."
     )
 
 
@@ -227,7 +227,7 @@ def test_why_lists_changes_after_total_crash(tmp_path: Path) -> None:
         assert told[:2] == [made, lost]
         assert told[-1]["isr"] is not None
         assert len(told[-1]["isr"]) == 3
-        assert "Earlier changes are unknown." not in {one["what"] for one in told}
+        assert "Changes before this one are unknown." not in {one["what"] for one in told}
         assert "No changes in that time." in plugin.text("why", "t", "0", "--since", "0s")
         assert "Topic t has no partition 9" in plugin.refusal("why", "t", "9")
 

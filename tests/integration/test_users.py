@@ -247,7 +247,8 @@ def test_kafka_tools_leave_objects_users_alone(
     said = explained(cluster, "main", "User:bob", "Write", "Topic:orders")
     assert said == (
         0,
-        "It may: a client (CreateAcls) states: Allow User:bob from * Write on Topic orders.",
+        "The principal may do this: a client (CreateAcls) states: Allow User:bob from * Write on "
+        "Topic orders.",
     )
     unknown = explained(cluster, "main", "User:bob", "Write", "Topic:orders", "--declared")
     assert unknown[0] == 1
@@ -296,7 +297,7 @@ def test_disabled_user_is_disconnected_and_readmitted(
     wait_for("it is told that it may not", told)
     write = ("main", "User:writer", "Write", "Topic:orders")
     assert explained(cluster, *write)[1] == (
-        "It may not: User default/writer is disabled: brokers refuse its logins."
+        "The principal may not do this: User default/writer is disabled: brokers refuse its logins."
     )
     asked(cluster, "PATCH", f"{USERS}/writer", {"spec": {"disabled": False}})
     wait_for("it may again", lambda: produced(client(cluster, "writer")) == "", poll_s=0.5)

@@ -142,9 +142,13 @@ async def test_controller_s_refusal_is_told_with_its_sentence(harness):
         (a_resource(LOGGER, "1", ("root", SET, "DEBUG")), 42, "type 8"),
         (a_resource(GROUP, "g", ("consumer.session.timeout.ms", SET, "1")), 40, "no config"),
         (a_resource(GROUP, "g", ("consumer.session.timeout.ms", APPEND, "1")), 40, "no config"),
-        (a_resource(GROUP, "", ("consumer.session.timeout.ms", DELETE, None)), 42, "Name a group"),
+        (
+            a_resource(GROUP, "", ("consumer.session.timeout.ms", DELETE, None)),
+            42,
+            "names no group",
+        ),
         (a_resource(99, "x", ("a", SET, "b")), 42, "type 99"),
-        (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "no operation 7"),
+        (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "the operation 7 on a config"),
     ],
 )
 async def test_what_no_controller_can_do_is_refused_here(harness, resource, code, words):

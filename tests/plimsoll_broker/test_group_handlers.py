@@ -242,7 +242,7 @@ async def test_transaction_coordinator_refusal_is_final(
     """librdkafka, which asks in versions below 4, ends its search for code 53 alone."""
     found = await find(Harness(with_offsets_topic(1)), version, 1)
     assert (int(found.error_code), found.node_id) == (42 if version >= 4 else 53, -1)
-    assert found.error_message == "Transactions are not served here."
+    assert found.error_message == "This cluster does not support transactions."
 
 
 async def test_group_id_that_is_too_long_is_refused() -> None:

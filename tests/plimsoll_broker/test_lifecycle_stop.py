@@ -81,4 +81,4 @@ async def test_disk_refusing_metadata_copy_does_not_block_stop(
     async with stopped(tmp_path, monkeypatch) as copy:
         monkeypatch.setattr(os, "fdatasync", fsync)
     assert copy.closed
-    assert "cannot write the local copy of the metadata to disk" in caplog.text
+    assert "cannot write its copy of the metadata to disk" in caplog.text

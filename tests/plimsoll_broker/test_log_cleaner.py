@@ -355,8 +355,8 @@ async def test_cleaner_without_low_priority_uses_brokers_share(
     assert seen == [(True, 19)] * len(seen)
     said = [one.message for one in caplog.records if one.name == "plimsoll.cleaner"]
     line = (
-        "log cleaning runs at the broker's own CPU priority and may slow it; if it does, remove "
-        "the cause: refused"
+        "the cleaning of compacted logs runs at the broker's own CPU priority and may slow the "
+        "broker down; if it does, remove the cause: refused"
     )
     assert said.count(line) == 1
     assert told(one.manager)["cleaner_in_brokers_share"] == 1

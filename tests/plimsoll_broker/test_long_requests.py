@@ -270,7 +270,7 @@ def test_configs_beyond_one_answer_are_refused(
     first, second = Harness().ask(ApiKey.DESCRIBE_CONFIGS, 4, configs("orders", "payments")).results
     assert (first.error_code, second.error_code) == (0, 42)
     assert second.error_message == (
-        "The answer has 1 configs already; ask for fewer resources at a time."
+        "The request asks for more than 1 configs; ask for fewer resources at a time."
     )
     assert first.configs
     assert not second.configs

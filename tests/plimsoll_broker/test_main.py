@@ -49,7 +49,7 @@ def test_bug_in_callback_ends_process_with_traceback(
     monkeypatch.setattr(entry, "BrokerNode", Node)
     monkeypatch.setattr(sys, "argv", ["plimsoll_broker", "--config", str(config)])
     assert entry.main() == 1
-    assert "the broker exits on an internal error" in caplog.text
+    assert "the broker exits because of an internal error" in caplog.text
     assert "AssertionError: a bug in a callback" in caplog.text
 
 

@@ -163,7 +163,10 @@ async def test_batch_respects_limit_before_and_after_recompression(
     reply = await client.ask(ApiKey.PRODUCE, 9, produced(short, topic="opened"))
     refused = reply.responses[0].partition_responses[0]
     assert int(refused.error_code) == Code.MESSAGE_TOO_LARGE
-    assert "bytes compressed as none; max.message.bytes is 1000" in refused.error_message
+    assert (
+        "bytes when compressed as none, more than the topic's max.message.bytes allows (1000)"
+        in refused.error_message
+    )
     assert one.hosted("opened").log.log_end_offset == 0
 
 

@@ -48,7 +48,7 @@ def test_stepped_clock_is_distrusted_until_set_back(
     wall = WallClock(lambda: clocks.monotonic_ms)
     clocks.wall_ms += step_ms
     assert wall.now_ms() is None
-    assert f"stepped by {step_ms} ms" in caplog.text
+    assert f"jumped by {step_ms} ms" in caplog.text
     clocks.go_on(DAY_MS)
     assert wall.now_ms() is None
     clocks.wall_ms -= step_ms

@@ -143,19 +143,28 @@ def test_change_of_allowed_namespaces_restarts_nothing() -> None:
 @pytest.mark.parametrize(
     ("selector", "sentence"),
     [
-        ({"matchExpressions": [{"key": "a", "operator": "In"}]}, "Operator In of a needs values."),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In"}]},
+            "The selector's operator In for the label a needs values.",
+        ),
         (
             {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
-            "Operator Exists of a has no values.",
+            "The selector's operator Exists for the label a has no values.",
         ),
-        ({"matchLabels": {"a b": ""}}, "'a b' is not a valid label key."),
-        ({"matchLabels": {"/a": ""}}, "'/a' is not a valid label key."),
-        ({"matchLabels": {"Example.com/a": ""}}, "'Example.com/a' is not a valid label key."),
-        ({"matchLabels": {"a" * 64: ""}}, f"'{'a' * 64}' is not a valid label key."),
-        ({"matchLabels": {"a": "-b"}}, "'-b' is not a valid label value."),
+        ({"matchLabels": {"a b": ""}}, "The selector's key 'a b' is not a valid label key."),
+        ({"matchLabels": {"/a": ""}}, "The selector's key '/a' is not a valid label key."),
+        (
+            {"matchLabels": {"Example.com/a": ""}},
+            "The selector's key 'Example.com/a' is not a valid label key.",
+        ),
+        (
+            {"matchLabels": {"a" * 64: ""}},
+            f"The selector's key '{'a' * 64}' is not a valid label key.",
+        ),
+        ({"matchLabels": {"a": "-b"}}, "The selector's value '-b' is not a valid label value."),
         (
             {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b\n"]}]},
-            "'b\\n' is not a valid label value.",
+            "The selector's value 'b\\n' is not a valid label value.",
         ),
     ],
 )

@@ -223,7 +223,7 @@ async def test_named_authority_is_read_committed_and_withdrawn() -> None:
     scene.give({"ca.crt": "nothing"})
     await scene.look()
     assert "corp" in scene.believed
-    assert "there is no readable PEM certificate" in scene.stalled
+    assert "the content has no readable PEM certificate" in scene.stalled
     scene.declare(listeners=LISTENERS)
     await scene.look()
     assert list(scene.believed) == [OWN_AUTHORITY]

@@ -16,10 +16,10 @@ def test_closed_connections_log_one_line_a_second(
         for number in range(25):
             closed.tell(("192.0.2.1", number), "not a control message")
     closed = (
-        "closed the control connection of 192.0.2.1:{}, a broker connects again by itself: "
-        "not a control message{}"
+        "the controller closed the connection of the peer at 192.0.2.1:{}, which connects again "
+        "by itself if it is a broker: not a control message{}"
     )
-    more = " (9 similar lines left out)"
+    more = " (9 similar lines were left out)"
     assert [one.getMessage() for one in caplog.records] == [
         closed.format(0, ""),
         closed.format(10, more),

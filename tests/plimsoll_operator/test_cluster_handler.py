@@ -96,7 +96,7 @@ async def test_child_of_an_earlier_object_is_waited_out():
         "ownerReferences": [{"uid": "an-earlier-uid"}],
     }
     earlier = scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
-    with pytest.raises(Retry, match="waiting until Kubernetes has deleted StatefulSet"):
+    with pytest.raises(Retry, match="waits until Kubernetes has deleted StatefulSet"):
         await scene.run(cluster.reconcile)
     assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1") == earlier
 
@@ -108,7 +108,7 @@ async def test_child_that_is_going_is_waited_out():
     found = scene.kube.find(CONFIG_MAPS, "kafka", name)
     assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
     scene.kube.set_metadata(CONFIG_MAPS, "kafka", name, deletionTimestamp="2026-11-22T00:00:00Z")
-    with pytest.raises(Retry, match="waiting until Kubernetes has deleted ConfigMap"):
+    with pytest.raises(Retry, match="waits until Kubernetes has deleted ConfigMap"):
         await scene.run(cluster.reconcile)
 
 

@@ -60,7 +60,8 @@ def test_deciding_rule_is_named_with_its_user() -> None:
     assert found.allowed
     assert found.stated_by == ("User kafka/writer",)
     assert found.sentence == (
-        "It may: User kafka/writer states: Allow User:writer from * Read on Topic orders."
+        "The principal may do this: User kafka/writer states: Allow User:writer from * Read on "
+        "Topic orders."
     )
 
 
@@ -99,7 +100,7 @@ def test_right_to_create_any_topic_is_named() -> None:
     create = READ._replace(operation=AclOperation.CREATE)
     found = explain(ENFORCED, [a_user(rule)], create)
     assert found.sentence == (
-        "It may: User kafka/writer states: "
+        "The principal may do this: User kafka/writer states: "
         "Allow User:writer from * Create on Cluster kafka-cluster."
     )
     assert not explain(ENFORCED, [a_user(rule)], READ).allowed, "that right alone"
@@ -134,7 +135,8 @@ def test_disabled_user_may_do_nothing() -> None:
         found = explain(cluster, [from_object(body, User)], READ)
         assert not found.allowed
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled: brokers refuse its logins."
+            "The principal may not do this: User kafka/writer is disabled: brokers refuse its "
+            "logins."
         )
 
 
@@ -154,7 +156,7 @@ async def test_committed_rights_are_queried_in_kafka_terms() -> None:
     told = {"mode": "Enforce", "allowed": True, "ground": "Rule", "rule": "Allow …"}
     view = Answers(told | {"statedBy": ["a client (CreateAcls)"]})
     found = await by_what_is_committed(view, ("kafka", "main"), READ)
-    assert found.text == "It may: a client (CreateAcls) states: Allow …."
+    assert found.text == "The principal may do this: a client (CreateAcls) states: Allow …."
     params = {"principal": "User:writer", "host": "10.0.0.1", "operation": "Read"}
     path = "/v1/clusters/kafka/main/rights"
     assert view.asked == (path, params | {"resource": "Topic:orders"})

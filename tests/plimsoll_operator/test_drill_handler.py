@@ -181,7 +181,10 @@ async def test_preferred_leaders_are_elected():
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ({"fault": "KillBroker", "target": {"broker": 9}}, "There is no broker 9."),
+        (
+            {"fault": "KillBroker", "target": {"broker": 9}},
+            "The drill's target does not exist: there is no broker 9.",
+        ),
         (
             {"fault": "KillBroker", "target": {"leaderOf": {"topic": "no", "partition": 0}}},
             "no partition no-0",
@@ -307,7 +310,7 @@ async def test_audit_has_no_drill():
     }
     scene.objects.verifications.put({**body, "spec": spec})
     status = await step(scene)
-    assert "an audit writes nothing" in status.conditions[0].message
+    assert "a drill needs a run that writes records" in status.conditions[0].message
     assert scene.made("jobs") == []
 
 
@@ -315,7 +318,10 @@ async def test_withdrawn_permission_stops_the_drill():
     scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
     scene.declare(maintenance={"allowDrills": False})
     status = await at(scene, 2)
-    assert status.drill[0].message == "The LogCluster no longer allows drills."
+    assert (
+        status.drill[0].message
+        == "The fault was not injected, because the LogCluster no longer allows drills."
+    )
 
 
 def test_step_is_read_with_its_length():

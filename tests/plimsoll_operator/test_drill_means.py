@@ -316,7 +316,10 @@ async def test_silent_broker_gets_no_order(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(drill_faults.asyncio, "sleep", sleep)
     status = await at(scene, 1)
     assert status.drill[0].result == "Refused"
-    assert "Broker 0 did not take the order within 5 s" in status.drill[0].message
+    assert (
+        "Broker 0 did not accept the order to inject the fault within 5 s"
+        in status.drill[0].message
+    )
     assert scene.controller.drill_orders.live is None
 
 
@@ -336,7 +339,11 @@ async def test_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch):
     await at(scene, 1)
     status = await at(scene, 2)
     assert [one.result for one in status.drill] == ["Injected", "Refused"]
-    assert status.drill[1].message == "SlowLinks of broker 0 has not ended yet."
+    assert (
+        status.drill[1].message
+        == "The fault was not injected, because the earlier fault SlowLinks of broker 0 has not "
+        "ended yet."
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_fill_of_small_disk_is_bounded_and_reported() -> None:
 async def test_fill_onto_full_disk_waits_and_says_so() -> None:
     scene = Rebalancings(brokers=[3], approval="Automatic")
     disks(scene, b3=1, b4=1)
-    with pytest.raises(Retry, match="Broker 3"):
+    with pytest.raises(Retry, match="to broker 3"):
         await scene.look()
     assert scene.status.phase == "Blocked"
     assert condition(scene.status, "Blocked").reason == "DiskFull"
@@ -96,7 +96,7 @@ async def test_stale_disk_figures_are_reported_and_counts_decide() -> None:
 async def test_reassignment_waits_for_room_on_its_target() -> None:
     scene = Moves()
     disks(scene, b4=12)
-    with pytest.raises(Retry, match="Broker 4 would get 20 MiB"):
+    with pytest.raises(Retry, match="The move would copy 20 MiB to broker 4"):
         await scene.look()
     cluster, _ = shown(scene)
     assert [(row.object, row.reason) for row in cluster.blocked] == [("kafka/move", "DiskFull")]

@@ -78,7 +78,10 @@ async def test_brokers_stop_in_order_and_cleanly(three: Sleeper) -> None:
     assert three.replicas() == [1, 1, 0]
     stopping = three.hours.conditions()["Hibernated"]
     assert (stopping.status, stopping.reason) == ("False", "Stopping")
-    assert stopping.message == "Brokers 0, 1 and 2 still to be stopped."
+    assert (
+        stopping.message
+        == "The cluster is going to hibernate: brokers 0, 1 and 2 still to be stopped."
+    )
     await three.ends(2)
     assert three.replicas() == [1, 0, 0]
     await three.ends(1)
@@ -96,7 +99,10 @@ async def test_cluster_wakes_when_all_members_are_back(three: Sleeper) -> None:
     await three.declare()
     assert three.replicas() == [1, 1, 1]
     assert three.cluster.image.hibernated, "no broker is back yet"
-    assert three.hours.conditions()["Hibernated"].message == "0 of 3 brokers are back."
+    assert (
+        three.hours.conditions()["Hibernated"].message
+        == "The cluster wakes from hibernation: 0 of 3 brokers are back."
+    )
     three.back()
     await three.look()
     assert not three.cluster.image.hibernated

@@ -214,7 +214,7 @@ async def test_claimed_id_is_not_continued():
     assert await identity_of(kube, a_cluster(), claimants) == OWN
     found = await objection(kube, a_cluster(), claimants)
     assert found is not None
-    assert "LogCluster victims/main claims that id." in found[1]
+    assert "The cluster id belongs to LogCluster victims/main." in found[1]
 
 
 async def test_continued_id_counts_as_claimed():

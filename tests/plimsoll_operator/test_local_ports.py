@@ -27,7 +27,10 @@ def picks_only(port: int) -> object:
 def test_port_that_somebody_listens_on_is_not_picked(held: HeldPorts) -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         only = picks_only(other.getsockname()[1])
-        with only, pytest.raises(OSError, match="no free port found in 1 tries"):
+        with (
+            only,
+            pytest.raises(OSError, match="no free port was found on this machine in 1 tries"),
+        ):
             held.pick()
 
 

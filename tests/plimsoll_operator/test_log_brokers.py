@@ -190,8 +190,8 @@ async def test_held_back_broker_shows_until_when():
     commit(scene, BACK)
     assert ready(scene) == ("True", "Serving")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 is ready. It was fenced 2 times within ten minutes, so it joins no ISR that has "
-        "enough replicas until 4 s after the last time."
+        "Broker 1 is ready. The broker was fenced 2 times within ten minutes, so until 4 s after "
+        "the last time it joins no ISR that has enough replicas without it."
     )
 
 

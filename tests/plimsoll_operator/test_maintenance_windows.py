@@ -89,7 +89,7 @@ def test_window_longer_than_its_period_never_closes():
     [
         ({"schedule": "0 2 30 2 *"}, "Bad day-of-month"),
         ({"schedule": "0 2 * * 9"}, "no cron expression"),
-        ({"timeZone": "Europe/Nowhere"}, "There is no time zone Europe/Nowhere."),
+        ({"timeZone": "Europe/Nowhere"}, "The schedule's timeZone Europe/Nowhere does not exist."),
     ],
 )
 def test_invalid_window_stays_closed_and_is_named(window, said):

@@ -87,8 +87,14 @@ async def test_ignored_racks_are_not_looked_up():
     ("fields", "why"),
     [
         ({}, f"node n1 has no label {ZONE}"),
-        ({"pod_uid": "another"}, "pod main-broker-0-0 is not the pod of the registering process"),
-        ({"pod_uid": None}, "pod main-broker-0-0 is not the pod of the registering process"),
+        (
+            {"pod_uid": "another"},
+            "pod main-broker-0-0 is not the pod of the broker process that registers",
+        ),
+        (
+            {"pod_uid": None},
+            "pod main-broker-0-0 is not the pod of the broker process that registers",
+        ),
         ({"broker_id": BrokerId(1)}, "cannot look up the node of the broker's pod"),
     ],
     ids=["no label", "another pod", "no pod named", "no such pod"],

@@ -66,7 +66,8 @@ async def test_load_plan_says_why_and_balances_bytes():
     assert conditions(status)["Planned"] == ("True", "UnevenLoad")
     assert says(status, "Planned") == (
         "1 replica (100 MiB) and 1 preferred leader move. Broker 0 has 80 % more bytes on disk than"
-        " the mean; afterwards 20 %. The disk usage of broker 1 is unknown, so disks count as"
+        " the mean of all brokers; after the plan it has 20 % more. The disk usage of broker 1 is "
+        "unknown, so disks count as"
         " equal."
     )
 

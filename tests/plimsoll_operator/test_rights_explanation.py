@@ -41,18 +41,22 @@ def committed(*owners: str, user: DeclaredUser = ROW, mode: Mode = Mode.ENFORCE)
 
 def test_clients_rule_is_shown_as_such() -> None:
     found = explanation(committed(BY_CLIENT), READ)
-    assert found.sentence == f"It may: a client (CreateAcls) states: {STATES}"
+    assert found.sentence == f"The principal may do this: a client (CreateAcls) states: {STATES}"
 
 
 def test_rule_of_client_and_object_shows_both() -> None:
     found = explanation(committed(BY_CLIENT, "u1"), READ)
-    assert found.sentence == f"It may: a client (CreateAcls) and User kafka/writer state: {STATES}"
+    assert (
+        found.sentence
+        == f"The principal may do this: a client (CreateAcls) and User kafka/writer state: {STATES}"
+    )
 
 
 def test_rule_of_deleted_user_shows_its_grace() -> None:
     found = explanation(committed("u1", user=replace(ROW, gone_since_ms=60_000)), READ)
     assert found.sentence == (
-        "It may: User kafka/writer (its object was deleted at 1970-01-01T00:01:00Z, its rights end"
+        "The principal may do this: User kafka/writer (its object was deleted at "
+        "1970-01-01T00:01:00Z, its rights end"
         f" with its grace) states: {STATES}"
     )
 
@@ -62,12 +66,14 @@ def test_disabled_user_may_not_in_any_mode() -> None:
         found = explanation(committed("u1", user=replace(ROW, disabled=True), mode=mode), READ)
         assert (found.allowed, found.needed) == (False, None)
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled: brokers refuse its logins."
+            "The principal may not do this: User kafka/writer is disabled: brokers refuse its "
+            "logins."
         )
 
 
 def test_without_a_rule_the_smallest_one_is_named() -> None:
     found = explanation(committed(), READ)
     assert found.sentence == (
-        f"It may not: no rule names the resource. This rule would allow it: {STATES}"
+        "The principal may not do this: no rule names the resource. This rule would allow it: "
+        f"{STATES}"
     )

@@ -224,7 +224,10 @@ async def test_last_start_moves_only_with_a_start():
 
 @pytest.mark.parametrize(
     ("changes", "text"),
-    [({"schedule": "99 2 * * *"}, "Bad minute"), ({"timeZone": "Nowhere"}, "no time zone Nowhere")],
+    [
+        ({"schedule": "99 2 * * *"}, "Bad minute"),
+        ({"timeZone": "Nowhere"}, "timeZone Nowhere does not exist"),
+    ],
 )
 async def test_invalid_schedule_is_shown(changes, text):
     scene = Nights(**changes)

@@ -69,10 +69,10 @@ def test_due_time_follows_schedule_and_zone(schedule, zone, after, due):
     [
         ("61 2 * * *", "UTC", "Bad minute"),
         ("0 2 * * *", "Mars/Olympus", "Mars/Olympus"),
-        ("0 2 * * *", "../../etc/passwd", "no time zone"),
+        ("0 2 * * *", "../../etc/passwd", "does not exist"),
         ("0 0 30 2 *", "UTC", "Bad day-of-month"),
         ("a b c d e", "UTC", "no cron expression"),
-        ("61 2 * * *", "Nowhere", "no time zone Nowhere.*Bad minute"),
+        ("61 2 * * *", "Nowhere", "timeZone Nowhere.*Bad minute"),
     ],
 )
 def test_bad_schedule_is_refused_with_its_reason(schedule, zone, text):

@@ -312,7 +312,7 @@ async def test_object_renaming_its_user_withdraws_the_first() -> None:
     scene.apply(DAILY, WRITES)
     await scene.reconciled()
     scene.apply(DAILY, WRITES, **IS_ACCOUNT)
-    assert "its name cannot be changed" in (await scene.reconciled()).message
+    assert "the name of a user cannot be changed" in (await scene.reconciled()).message
     assert scene.may(AclOperation.READ, "bi.daily")
     scene.declare(users=ALL)
     await scene.reconciled()

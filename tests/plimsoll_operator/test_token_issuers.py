@@ -263,7 +263,7 @@ async def test_duplicate_issuer_is_left_out_alone() -> None:
     made = Declared(listeners=[PODS], tokenIssuers=[DECLARED, twin])
     made.give(CORP.key_set())
     assert [one.name for one in await made.look()] == ["kubernetes", "corp"]
-    assert "corp2 is ignored: corp has the same" in made.stalled
+    assert "corp2 is ignored: token issuer corp has the same" in made.stalled
     made.publish(*AnIssuer(ISSUER, key_id="new").key_set()["keys"])
     assert "new" in {key.key_id for key in (await made.look())[0].keys}
     made.scene.declare(listeners=[PODS], tokenIssuers=[DECLARED])

@@ -174,7 +174,7 @@ def test_explicit_assignment_states_partitions_and_replication_factor():
     ("topic", "sentence"),
     [
         (explicit([0, 0]), "lists a broker twice"),
-        (explicit([0, 1], [2]), "all must list the same number"),
+        (explicit([0, 1], [2]), "all partitions must have the same number"),
         (explicit([0, 1], partitions=2), "every partition from 0 to 1"),
         (explicit([0, 1], replicationFactor=3), "spec.replicationFactor is 3"),
     ],
@@ -208,11 +208,11 @@ def test_files_resources_are_read_and_foreign_ones_skipped():
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("partitions", "partitons", "no field spec.partitons"),
+        ("partitions", "partitons", "field spec.partitons is unknown"),
         ("15", "fifteen", "Topic orders"),
         ("15", "0", "Topic orders"),
         ("kind: Topic", "kind: Tropic", "this kind is unknown"),
-        ("{name: main}", "{name: main", "not YAML"),
+        ("{name: main}", "{name: main", "not valid YAML"),
     ],
 )
 def test_typo_in_a_file_is_named(old, new, sentence):

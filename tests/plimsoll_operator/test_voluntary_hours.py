@@ -58,7 +58,10 @@ async def test_roll_waits_for_the_window_and_says_so() -> None:
     assert shown["Blocked"].message.startswith(f"Restart of broker 0 waits until {OPENS}.")
     window = shown["MaintenanceWindow"]
     assert (window.status, window.reason) == ("False", "Closed")
-    assert window.message == f"Voluntary work waits until {OPENS}."
+    assert window.message == (
+        "No maintenance window is open: restarts, moves and other voluntary work wait until "
+        f"{OPENS}."
+    )
     hours.at(SATURDAY)
     await three.look()
     assert three.start_pods() == [0], "the first of the revision"
@@ -111,7 +114,7 @@ async def test_window_that_never_opens_is_stalled() -> None:
     stalled = hours.conditions()["Stalled"]
     assert stalled.reason == "InvalidMaintenanceWindow"
     assert stalled.message == (
-        "spec.maintenance.windows[0] never opens. There is no time zone Nowhere."
+        "spec.maintenance.windows[0] never opens. The schedule's timeZone Nowhere does not exist."
     )
     assert three.start_pods() == []
 

@@ -43,9 +43,9 @@ def test_line_output_changes_and_restores_its_level(kept):
     output.write("", "")
     logging.getLogger("x").info("not told")
     changed, line = map(json.loads, kept.lines)
-    assert (
-        changed["message"]
-        == "the log settings changed: from now on format Json, level DEBUG and above"
+    assert changed["message"] == (
+        "the log settings changed: this process now writes log lines in format Json, of level "
+        "DEBUG and above"
     )
     found = line
     assert (found["level"], found["message"], found["broker"]) == ("debug", "told", 1)
@@ -76,6 +76,6 @@ def test_state_change_lines_are_bounded_per_second(kept, monkeypatch, level, mos
     assert kept.lines == ["a line"] * most
     now_ms[0] = 1_000
     storm(1)
-    told = "7 more state changes within one second were not logged one by one"
+    told = "7 more state changes of partitions within one second were not logged one by one"
     assert kept.lines[most:] == [told, "a line"]
     logger.manager._clear_cache()  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from plimsoll_spark.session import JARS_VARIABLE
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 RUN_S = 400
-UNUSABLE = "the driver ends, and another one tries again"
+UNUSABLE = "the driver of the Verification ends, and a new driver tries again"
 TOPIC = "canary"
 BUDGET = {"maxStallMilliseconds": 600_000, "p99Milliseconds": 60_000, "isrFullWithinSeconds": 600}
 """Which a machine without processors keeps, too."""

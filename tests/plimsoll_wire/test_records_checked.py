@@ -105,11 +105,11 @@ def test_garbage_raises_nothing_else(garbage, count):
 @pytest.mark.parametrize(
     ("records", "sentence"),
     [
-        (b"\x0c\x00\x00\x02\x01\x00\x00", "offset delta is 1 instead of 0"),
+        (b"\x0c\x00\x00\x02\x01\x00\x00", "offset delta of its last record is 1 instead of 0"),
         (b"\x04\x00\x00", "ends inside"),
         (b"\x02\x00", "ends inside"),
         (b"\x04\x00\x00" + b"\x00" * 5, "bytes after its 1 records"),
-        (b"\x0e\x00\x00\x00\x01\x00\x00", "reaches beyond the end of its batch"),
+        (b"\x0e\x00\x00\x00\x01\x00\x00", "reaches beyond the end of the batch"),
         (b"\x0d\x00\x00\x00\x01\x00\x00", "negative length"),
         (b"\xff" * 12, "more than ten bytes"),
     ],

@@ -151,7 +151,7 @@ def client_of(
     """Return a client's certificate that any authority signed, with its key."""
     signer, end_ms = public(_secret(authority.key)), _first(authority.certificate).not_after_ms
     if end_ms <= now_ms:
-        raise Unreadable("the CA's certificate has expired")
+        raise Unreadable("the certificate of the CA has expired")
     until_ms = min(now_ms + days * CLIENT_DAY_MS, end_ms)
     made = _made(names, signer, now_ms - CLIENT_EARLY_MS, until_ms)
     return _signed(made, msgspec.structs.replace(_first(made.certificate), subject=subject))
@@ -185,7 +185,7 @@ def why_unusable(pair: KeyPair) -> str:
 def _first(chain: bytes) -> SimCertificate:
     found = all_of(chain)
     if not found:
-        raise Unreadable("there is no readable PEM certificate")
+        raise Unreadable("the content has no readable PEM certificate")
     return found[0]
 
 

@@ -96,7 +96,7 @@ def test_directory_missing_after_clean_stop_is_reported() -> None:
     fill(machine.log(), 5)
     assert machine.store.close(7, {ORDERS: 50})
     del machine.volume.folder(machine.store.directory).entries["orders-3"]
-    with pytest.raises(StorageError, match="it is missing"):
+    with pytest.raises(StorageError, match="the log directory is missing"):
         machine.log()
     assert machine.log().log_end_offset == 0
 

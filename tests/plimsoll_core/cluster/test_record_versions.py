@@ -141,7 +141,9 @@ def test_newer_value_of_older_field_is_not_written() -> None:
             phase="Running",
         ),
     )
-    assert "Rebalance.mode Load" in (versions.newer_than(balanced, versions.LOAD_SINCE - 1) or "")
+    assert "Load of the record field Rebalance.mode" in (
+        versions.newer_than(balanced, versions.LOAD_SINCE - 1) or ""
+    )
     assert versions.newer_than(balanced, versions.LOAD_SINCE) is None
 
 

@@ -62,7 +62,7 @@ def test_refused_proposal_changes_nothing(world: Any, fields: dict[str, Any], co
 
 @pytest.mark.parametrize(
     ("isr", "problem"),
-    [([0, 1, 1], "twice"), ([0, 1, 7], "has no replica"), ([1, 2], "lacks the leader")],
+    [([0, 1, 1], "twice"), ([0, 1, 7], "has no replica"), ([1, 2], "does not contain the leader")],
 )
 def test_malformed_isr_is_invalid(world: Any, isr: list[int], problem: str) -> None:
     answer = world.propose(isr)

@@ -117,8 +117,8 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("rows", "words"),
         [
-            (None, "each of the 2 partitions, not of 0"),
-            (((0, 1, 2),), "not of 1"),
+            (None, "all 2 partitions, but names those of 0"),
+            (((0, 1, 2),), "names those of 1"),
             (((0, 1, 2), (0, 1)), "replicationFactor is 3"),
             (((0, 1, 2), (0, 1, 1)), "twice"),
             (((0, 1, 2), (0, 1, 8)), "not registered: 8"),

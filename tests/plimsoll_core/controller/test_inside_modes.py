@@ -60,7 +60,7 @@ def test_inside_mode_changes_one_step_at_a_time(ready: Any) -> None:
     assert isinstance(ask(ready, REQUIRED), Done)
     leap = ask(ready, OFF)
     assert isinstance(leap, Refused)
-    assert "through Permissive" in leap.message
+    assert "set it to Permissive first" in leap.message
     for mode in (PERMISSIVE, OFF):
         assert isinstance(ask(ready, mode), Done)
         assert ready.image.inside.mode is mode

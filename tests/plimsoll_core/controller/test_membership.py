@@ -197,7 +197,7 @@ class TestWhatCannotEndIsNotBegun:
         world.declare(replication_factor=2)
         answer = leave(world, 2)
         assert answer.reason == "NotEnoughBrokers"
-        assert "rack a: add a broker in another rack first" in answer.message
+        assert "rack a. Add a broker in another rack first" in answer.message
         world.start(3, rack="c")
         assert leave(world, 2) == Done()
 

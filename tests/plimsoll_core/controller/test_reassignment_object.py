@@ -147,7 +147,11 @@ class TestBegin:
     @pytest.mark.parametrize(
         ("move", "reason", "text"),
         [
-            (TopicMove(topic="no", replicas=(1, 2, 3)), "UnknownTopicOrPartition", "no topic no"),
+            (
+                TopicMove(topic="no", replicas=(1, 2, 3)),
+                "UnknownTopicOrPartition",
+                "topic no, which does not exist",
+            ),
             (to(0, 1, 3, partitions=(99,)), "UnknownTopicOrPartition", "no partition 99"),
             (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8 and 9"),
         ],
@@ -177,7 +181,7 @@ class TestBegin:
         twice = (to(0, 1, 4, partitions=(0,)), to(0, 1, 3, partitions=(1, 0)))
         state = run(five, *twice, object=OTHER, **otherwise)
         assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
-        assert state.message == "Two moves name orders-0. Name it once."
+        assert state.message == "Two entries of spec.moves name partition orders-0. Name it once."
 
     def test_move_off_brokers_repeats_partition_with_two_replicas(self, five: Any) -> None:
         client_topic(five, "far", rows=((0, 2, 3), (1, 2, 3)))
@@ -185,7 +189,10 @@ class TestBegin:
         assert run(five, *apart).phase == "Running"
         both = tuple(TopicMove(topic="orders", away_from=(broker,)) for broker in (0, 1))
         state = run(five, *both, object=OTHER)
-        assert (state.phase, state.message) == ("Failed", "Two moves name orders-0. Name it once.")
+        assert (state.phase, state.message) == (
+            "Failed",
+            "Two entries of spec.moves name partition orders-0. Name it once.",
+        )
 
     def test_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
         """Brokers may be added: it has not failed, and nothing has begun."""
@@ -214,10 +221,13 @@ class TestBegin:
             ((TopicMove(topic="orders", partitions=(), away_from=(3,)),), "no partition"),
             ((TopicMove(topic="orders", away_from=()),), "no partition"),
             ((to(1, 1),), "names a broker twice"),
-            ((to(0, 1, 3), to(0, 1, 4)), "Two moves name orders-0"),
-            ((to(0, 1, partitions=None), to(0, 3, partitions=None)), "all partitions of orders"),
-            ((to(0, 1, partitions=None), to(0, 1, 4)), "all partitions of orders"),
-            ((to(0, 1, 4), to(0, 1, partitions=None)), "all partitions of orders"),
+            ((to(0, 1, 3), to(0, 1, 4)), "Two entries of spec.moves name partition orders-0"),
+            (
+                (to(0, 1, partitions=None), to(0, 3, partitions=None)),
+                "all partitions of topic orders",
+            ),
+            ((to(0, 1, partitions=None), to(0, 1, 4)), "all partitions of topic orders"),
+            ((to(0, 1, 4), to(0, 1, partitions=None)), "all partitions of topic orders"),
             ((TopicMove(topic="orders"),), "exactly one of"),
             ((to(1, 2, away_from=(3,)),), "exactly one of"),
             ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),

@@ -143,7 +143,10 @@ class TestBegin:
                 if p.index != index:
                     copied(five, p)
         assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
-        assert f"Reassignment kafka/mine moves orders-{index}; the Rebalance waits" in state.message
+        assert (
+            f"Reassignment kafka/mine moves partition orders-{index}; the Rebalance waits"
+            in state.message
+        )
         assert set(five.image.hosted[1]) == {five.p(index).key}
         five.propose([0, 1, 2, 3], index)
         assert five.p(index).replicas == (0, 1, 3)

@@ -61,7 +61,8 @@ def test_remove_brokers_waits_for_reassignment_onto_its_broker(
     state = look(through)
     assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
     assert (
-        state.message == "Another request moves late-0; the Rebalance waits until that has ended."
+        state.message
+        == "Another request moves partition late-0; the Rebalance waits until that move has ended."
     )
     arrives(through)
     look(through)
@@ -87,7 +88,7 @@ def test_arrived_partition_belongs_to_reassignment_until_its_end(five: Any) -> N
     while others := [p for p in moving(five) if p.index > 1]:
         copied(five, *others)
         state = look(five)
-    assert "Reassignment kafka/mine holds orders-0" in state.message
+    assert "Reassignment kafka/mine keeps partition orders-0" in state.message
     five.ask(structs.replace(mine, cancelled=True))
     assert five.p(0).replicas == (0, 1, 3)
     assert finish(five).phase == "Completed"
@@ -115,7 +116,8 @@ def test_remove_brokers_names_partition_on_two_brokers_once(five: Any) -> None:
     look(five)
     state = look(five)
     assert (
-        state.message == "Another request moves late-0; the Rebalance waits until that has ended."
+        state.message
+        == "Another request moves partition late-0; the Rebalance waits until that move has ended."
     )
 
 

@@ -43,7 +43,7 @@ class TestLed:
         world.kill(2)
         found = look(world)
         assert (found.cause, found.waits_for, found.loss) == ("BrokerFenced", (2,), None)
-        assert found.why == "Replicas are not in the ISR: broker 2 (fenced)."
+        assert found.why == "The partition has replicas that are not in its ISR: broker 2 (fenced)."
 
     def test_slow_replica(self, world: Any) -> None:
         world.propose([0, 1])
@@ -54,8 +54,9 @@ class TestLed:
         world.beat(0, want_shutdown=True)
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerStopping", (0, 2))
-        assert (
-            found.why == "Replicas are not in the ISR: broker 0 (stopping), broker 2 (catching up)."
+        assert found.why == (
+            "The partition has replicas that are not in its ISR: broker 0 (stopping), broker 2 "
+            "(catching up)."
         )
 
     def test_failed_disk(self, world: Any) -> None:
@@ -115,7 +116,7 @@ class TestRecovery:
         world.tell(2, (0, 10))
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerFenced", (2,))
-        assert found.why.endswith("leads as soon as its broker can: broker 2 (fenced).")
+        assert found.why.endswith("as soon as its broker can lead: broker 2 (fenced).")
 
     def test_manual_says_what_to_do(self, world: Any) -> None:
         everybody_lost(world, "Manual")

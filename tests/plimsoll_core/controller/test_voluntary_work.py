@@ -98,7 +98,7 @@ def test_persons_moves_wait_for_pause_only(world):
     refused = reassign(world)
     assert isinstance(refused, Refused)
     assert refused.reason == "ClusterPaused"
-    assert refused.message == "Waits until spec.paused is false."
+    assert refused.message == "The requested change waits until spec.paused is false."
     asked = AlterReassignments(
         targets=(PartitionTarget(topic="orders", index=1, replicas=(1, 2, 3)),)
     )
@@ -151,7 +151,7 @@ def test_window_that_closes_ends_moves_and_begins_none(new_world):
     state = rebalances.look(world, limits=one, by_itself=True)
     assert rebalances.moving(world) == []
     assert (state.phase, state.reason) == ("Running", "OutsideMaintenanceWindow")
-    assert state.message == "Waits until the maintenance window opens at T."
+    assert state.message == "The requested change waits until the maintenance window opens at T."
     at(world, OPEN)
     assert rebalances.finish(world, limits=one, by_itself=True).phase == "Completed"
 

@@ -61,7 +61,9 @@ def test_fill_of_a_full_disk_is_refused() -> None:
     found = plan(asked(AddBrokers(brokers=(3,)), {3: 5}))
     assert isinstance(found, Refusal)
     assert found.reason is Reason.DiskFull
-    assert found.message.startswith("Broker 3 would get 60 MiB, and its disk has no room")
+    assert found.message.startswith(
+        "The move would copy 60 MiB to broker 3, whose disk has no room"
+    )
 
 
 def test_drain_gives_to_those_that_have_room() -> None:

@@ -167,7 +167,7 @@ def test_refused_while_a_broker_with_replicas_is_away() -> None:
     request = cluster([(0, 1), (1, 2)], brokers(4, unusable=(1,)), FullRebalance())
     refusal = refused(request)
     assert refusal.reason is Reason.InvalidRequest
-    assert "2 replicas would be copied off broker 1, which is not running" in refusal.message
+    assert "would copy 2 replicas off broker 1, which is not running" in refusal.message
     assert "or remove these brokers first" in refusal.message
 
 

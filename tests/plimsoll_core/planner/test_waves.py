@@ -135,8 +135,11 @@ def test_waves_report_the_reason_for_each_waiting_move() -> None:
         1: "TooLarge",
         2: "Gone",
     }
-    assert "In sync: 1 replica, fewer than min ISR 2" in told[0].message
-    assert "copies 500 bytes, more than a wave may (400)" in told[1].message
+    assert "has 1 replica in sync, fewer than min ISR 2" in told[0].message
+    assert (
+        "copies 500 bytes, more than limits.maxBytes allows at the same time (400)"
+        in told[1].message
+    )
 
 
 def test_move_without_copies_fits_into_any_bytes() -> None:

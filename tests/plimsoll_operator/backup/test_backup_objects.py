@@ -123,7 +123,7 @@ def test_changed_object_is_refused_or_equal(position: int, flip: int) -> None:
 
 def test_object_under_another_name_is_refused() -> None:
     other = batches(0, CONTENT.name.end)
-    with pytest.raises(ObjectUnreadable, match="states another name"):
+    with pytest.raises(ObjectUnreadable, match="was written under another name"):
         decode(DATA, other, CLUSTER)
 
 
@@ -150,9 +150,12 @@ def forged(raw: bytes, name: ObjectName, size: int | None = None) -> bytes:
         (forged(bytes(10_000_000), CONTENT.name, size=1), "another size"),
         (forged(b"", CONTENT.name, size=2**50), "states a size"),
         (forged(b"nonsense", CONTENT.name), "cannot be read"),
-        (forged(msgspec.msgpack.encode(()), CONTENT.name), "where its name says"),
+        (forged(msgspec.msgpack.encode(()), CONTENT.name), "at the offset in its name"),
         (forged(msgspec.msgpack.encode(CONTENT.batches[1:]), CONTENT.name), "does not follow"),
-        (forged(msgspec.msgpack.encode(CONTENT.batches[:-1]), CONTENT.name), "its name says"),
+        (
+            forged(msgspec.msgpack.encode(CONTENT.batches[:-1]), CONTENT.name),
+            "at the offset in its name",
+        ),
         (forged(msgspec.msgpack.encode(CONTENT.batches[::-1]), CONTENT.name), "does not follow"),
     ],
 )
@@ -214,8 +217,8 @@ def test_newer_history_wins_although_it_is_shorter() -> None:
     ("names", "point", "why"),
     [
         ((), NEWEST, "no object"),
-        (FIRST, Point(at_ms=500), "up to that point"),
-        (FIRST, Point(offset=41), "up to that point"),
+        (FIRST, Point(at_ms=500), "up to the wanted point"),
+        (FIRST, Point(offset=41), "up to the wanted point"),
         (FIRST[1:2], NEWEST, "is missing"),
         ((FIRST[0], FIRST[2]), NEWEST, "is missing"),
         ((snapshot(20, nonce="beef"), FIRST[2]), NEWEST, "is missing"),

@@ -374,7 +374,7 @@ async def test_swapped_objects_are_refused(tmp_path: Path) -> None:
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
     second.write_bytes(one)
-    with pytest.raises(NoPoint, match="states another name"):
+    with pytest.raises(NoPoint, match="was written under another name"):
         await read(tmp_path)
 
 

@@ -30,4 +30,4 @@ async def test_backup_that_breaks_its_reader_is_told(
     offer = await backup.read()
     assert offer is not None
     assert offer.copy is None
-    assert "cannot be judged: AttributeError" in offer.why
+    assert "internal error of the operator: AttributeError" in offer.why

@@ -244,7 +244,11 @@ async def test_rows_waiting_too_long_are_dropped_and_reported(
     rows = await archived(store)
     assert process.keeper.dropped_rows > 10
     assert rows[0].kind == "unknown"
-    assert rows[0].cause == "the archive could not be written for a long time"
+    assert (
+        rows[0].cause
+        == "the operator dropped these changes, because the history archive could not be "
+        "written for a long time"
+    )
     assert rows[0].offset <= rows[1].offset
     assert rows[-1].isr == ((0, 1), (0, 1, 2))
 
@@ -263,7 +267,7 @@ async def test_bug_in_history_spares_the_term(
     async with keeping_history(process):
         await process.make_topic()
         await process.keeper.settle()
-        while "no more history is archived" not in caplog.text:  # noqa: ASYNC110
+        while "it archives no more history" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         await process.commit(isr_changed(0, (0, 1)))
     process.ms += 600_000
@@ -289,7 +293,7 @@ async def test_history_begun_after_log_states_its_start(store: SegmentStore) -> 
             await later.keeper.settle()
     (row,) = await archived(store)
     assert (row.kind, row.offset) == ("unknown", image.next_offset)
-    assert row.cause == "no history was kept yet"
+    assert row.cause == "the operator kept no history of the cluster yet"
 
 
 async def test_oldest_segments_go_by_age_and_by_size(

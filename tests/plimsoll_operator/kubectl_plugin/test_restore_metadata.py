@@ -64,7 +64,7 @@ async def test_unknown_history_is_refused_with_offers() -> None:
 async def test_healthy_cluster_has_nothing_to_confirm() -> None:
     found = await restore_metadata(a_session(), None)
     assert found.code == 0
-    assert "There is nothing to confirm." in said(found)
+    assert "so there is nothing to confirm." in said(found)
 
 
 async def test_point_of_backup_is_asked_for_by_annotation() -> None:
@@ -80,7 +80,7 @@ async def test_point_of_backup_is_asked_for_by_annotation() -> None:
         assert point in said(await restore_metadata(session, None, point))
         assert merged.pop() == {RESTORE_FROM_BACKUP: point}
     for point in ("yesterday", "-1", "2026-11-30T09:00:00", "1" * 20, ""):
-        with pytest.raises(Problem, match="no point of a backup"):
+        with pytest.raises(Problem, match="does not name a point of the backup"):
             await restore_metadata(session, None, point)
     assert merged == []
 

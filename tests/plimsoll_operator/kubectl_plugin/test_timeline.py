@@ -44,7 +44,7 @@ def test_changes_follow_log_order_with_leader_epochs() -> None:
     assert [(moment.offset, moment.leader_epoch) for moment in found] == [
         (10, 0), (20, 1), (30, 1), (40, 2),
     ]  # fmt: skip
-    assert found[0].what == "Created: leader 0, ISR [0,1,2]."
+    assert found[0].what == "The partition was created: leader 0, ISR [0,1,2]."
     assert found[1].what == "leader 0 → 1; ISR [0,1,2] → [1,2] (-0)"
     assert found[2].what == "ISR [1,2] → [1,2,0] (+0)"
     assert (found[1].why, found[1].asked) == ("fenced", "the controller")
@@ -69,7 +69,7 @@ def test_epoch_that_nobody_tells_is_none() -> None:
 def test_hole_is_told_unless_the_partition_is_younger() -> None:
     hole = ChangeRow(15, MS, "unknown", cause="it was not archived in time")
     assert next(m.what for m in timeline([hole, FENCED], asked())) == (
-        "Earlier changes are unknown."
+        "Changes before this one are unknown."
     )
     young = a_row(18, kind="created", leader=(None, 0), isr=((), ROW))
     assert [m.offset for m in timeline([hole, young, FENCED], asked())] == [18, 20]

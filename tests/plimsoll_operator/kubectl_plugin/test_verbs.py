@@ -162,7 +162,7 @@ async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
     assert "Without brokers 0 and 1: 0 partitions offline, 1 under min ISR" in text
     none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
-    with pytest.raises(Problem, match="This cluster has no broker 7"):
+    with pytest.raises(Problem, match="There is no broker 7 in this cluster"):
         await verbs_cluster.what_if(none, [7])
 
 
@@ -309,7 +309,7 @@ async def test_verification_verdict_is_the_exit_code() -> None:
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
     assert "No Spark." in said(found)
-    assert "; it had not started." in said(found)
+    assert ", which had not started." in said(found)
     left = [key for key in session.kube.objects if key[0] == "verifications"]
     assert not left, "others of the topic would wait for it"
 
@@ -363,7 +363,7 @@ async def test_verification_of_undeclared_topic_is_refused() -> None:
         await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
     assert str(caught.value) == (
         "Cannot verify topic t. There is no topic t. No Topic object of LogCluster main in kafka "
-        "declares t either; apply one, or create the topic."
+        "declares topic t either; apply one, or create the topic."
     )
     assert not [key for key in session.kube.objects if key[0] == "verifications"]
     for spec, name in (({}, "t"), ({"topicName": "t"}, "other")):
@@ -381,7 +381,7 @@ async def test_verification_without_operator_ends_on_missing_topic() -> None:
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"Deleted Verification {name}; it had not started." in said(found)
+    assert f"Deleted Verification {name}, which had not started." in said(found)
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     session.bodies = {"topics": [{"metadata": {"name": "t"}, "spec": {}}]}
     assert not (await verbs_verify.progress(session, name)).over

@@ -41,7 +41,7 @@ async def test_another_clusters_directory_is_refused(tmp_path: Path) -> None:
     writer = await a_log(tmp_path)
     await writer.log.close()
     other = DirectoryLog(tmp_path, uuid.uuid4())
-    with pytest.raises(LogCorrupt, match=f"holds the metadata of cluster {CLUSTER_ID}"):
+    with pytest.raises(LogCorrupt, match=f"holds the metadata log of cluster {CLUSTER_ID}"):
         await other.open()
     await other.close()
 

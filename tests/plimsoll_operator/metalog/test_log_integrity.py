@@ -58,7 +58,7 @@ def test_mix_of_two_histories_is_reported() -> None:
 
 def test_hole_is_named_with_its_bounds() -> None:
     batches = a_chain(1, 1, 1, 1, 1, 1)
-    with pytest.raises(LogRegressed, match="batches 2 to 3 are missing"):
+    with pytest.raises(LogRegressed, match="batches 2 to 3 of the metadata log are missing"):
         log_integrity.assemble([], by_sequence(*batches[:2], *batches[4:]))
 
 

@@ -134,8 +134,8 @@ async def test_slots_that_failed_are_created_later(
     assert batches(ring) == 64
     said = [one.message for one in caplog.records if one.name == logger.name]
     assert len(said) == 2, "once when it begins, once when it is given up"
-    assert said[0].startswith("cannot create 16 MetadataBatch objects ahead")
-    assert said[1].startswith("gave up creating 16 MetadataBatch objects ahead")
+    assert said[0].startswith("the operator cannot create 16 MetadataBatch objects")
+    assert said[1].startswith("the operator gave up creating 16 MetadataBatch objects ahead")
     await writer.write(100, "on ")
     assert image_of(await log.open()) == writer.image
     await log.close()

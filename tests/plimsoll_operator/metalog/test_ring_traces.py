@@ -137,7 +137,7 @@ async def test_trace_r7_a_hole_is_never_read_over(ring: RingShell) -> None:
     ring.store.restore(backup)
     ring.store.server.store.revision += 1000
     await writer.put("onto a hole")
-    with pytest.raises(LogRegressed, match="batches 3 to 5 are missing"):
+    with pytest.raises(LogRegressed, match="batches 3 to 5 of the metadata log are missing"):
         await ring.log().open()
 
 
