@@ -302,7 +302,8 @@ def _unmet(model: LoadModel, goal: EvenLoad, *, is_cut: bool) -> tuple[Relaxatio
         if is_cut
         else (
             "No further move evens out the load within the rules for racks, disk reserves, "
-            "capacities and the plan's limit of bytes. Spread the largest topics over more partitions, or add "
+            "capacities and the plan's limit of bytes. Spread the largest topics over more "
+            "partitions, or add "
             "brokers."
         )
     )
