@@ -56,7 +56,8 @@ def judge_budget(
         verdict="Inconclusive",
         reason=Reason.DRIVER_STARVED,
         message=(
-            f"{sentence}; but the producers got no processor for {lost_ms:,.0f} ms, which may be "
+            f"{sentence}; but the producers themselves did not run for {lost_ms:,.0f} ms, which "
+            "may be "
             "the cause: give the driver more processor time (runner.resources)"
         ),
     )

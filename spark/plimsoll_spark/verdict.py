@@ -108,8 +108,8 @@ def judge_partly(settings: Settings, counts: Counts) -> Verdict:
             message = f"{count} {sentence}; the time was up before everything had been examined"
             return Verdict(verdict="Violated", reason=reason, message=message)
     message = (
-        f"the time was up when {counts.read} records had been read back and compared, without a"
-        f" fault; {counts.acked} records were acknowledged"
+        f"the time of the Verification was up when {counts.read} records had been read back and "
+        f"compared, without a fault; {counts.acked} records were acknowledged"
     )
     return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
 

@@ -425,8 +425,8 @@ class Fetcher:
             for header in iter_headers(reply.records):
                 if not check_crc(reply.records, position, header.length):
                     logger.warning(
-                        "%r: the batch fetched from the leader at offset %d is corrupt, fetching "
-                        "it again",
+                        "%r: the record batch that this broker, a follower, fetched from the "
+                        "leader at offset %d is corrupt; the broker fetches it again",
                         hosted,
                         header.base_offset,
                     )
@@ -435,14 +435,15 @@ class Fetcher:
                 position += header.length
         except BatchError as error:
             logger.warning(
-                "%r: a batch fetched from the leader is corrupt, fetching it again: %s",
+                "%r: a record batch that this broker, a follower, fetched from the leader is "
+                "corrupt; the broker fetches it again: %s",
                 *(hosted, error),
             )
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
         if count is None:
             logger.error(
-                "%r: batches fetched from leader %d do not continue the local log and are not "
-                "appended; fetching again",
+                "%r: the record batches that this broker, a follower, fetched from leader %d do "
+                "not continue its log, so the broker does not append them and fetches again",
                 *(hosted, self._leader),
             )
             return []

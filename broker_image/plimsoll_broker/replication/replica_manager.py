@@ -333,8 +333,8 @@ class ReplicaManager:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
             logger.error(
-                "%s-%d: its log cannot be opened; the replica on this broker is offline until %s: "
-                "%s",
+                "%s-%d: the log of the replica on this broker cannot be opened; the replica is "
+                "offline until %s: %s",
                 *(topic.name, partition.index, until_when(error.fault), error),
             )
             self.broken[partition.key] = error

@@ -60,7 +60,9 @@ def error(status: int, message: str) -> ApiError:
 def answered(method: str, path: str, status: int, body: bytes) -> ApiError:
     """Return the error for an answer with a status from 400 on. Its message names the request and
     quotes the API server."""
-    return error(status, f"{method} {path}{REPLY}{status_message(body)}")
+    return error(
+        status, f"the request {method} {path} failed; the API server{REPLY}{status_message(body)}"
+    )
 
 
 def status_message(body: bytes) -> str:

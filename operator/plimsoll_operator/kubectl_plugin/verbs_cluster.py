@@ -245,9 +245,9 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     if found["unknown"]:
         raise Problem(f"There is no {brokers_text(found['unknown'])} in this cluster.")
     text = (
-        f"Without {brokers_text(found['brokers'])}:"
-        f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"
-        f" {found['leadersThatMove']} leaderships move."
+        f"Without {brokers_text(found['brokers'])}, {found['offline']} partitions would be "
+        f"offline and {found['underMinISR']} under min ISR, and {found['leadersThatMove']} would "
+        "get another leader."
     )
     parts: list[RenderableType] = [line(text, bad=bool(found["offline"]))]
     for title, key, count in (

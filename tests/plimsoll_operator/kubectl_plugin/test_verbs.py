@@ -160,7 +160,7 @@ async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     hurt = scene(views={"/what-if": as_json(what_if(image, (0, 1)))})
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
-    assert "Without brokers 0 and 1: 0 partitions offline, 1 under min ISR" in text
+    assert "Without brokers 0 and 1, 0 partitions would be offline and 1 under min ISR" in text
     none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
     with pytest.raises(Problem, match="There is no broker 7 in this cluster"):
         await verbs_cluster.what_if(none, [7])

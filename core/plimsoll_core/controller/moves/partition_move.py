@@ -227,7 +227,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
         if times[one.topic, one.index] > 1:
             found = Refusal(
                 reason=Reason.InvalidRequest,
-                message=f"The request names {one.topic}-{one.index} twice; name it once.",
+                message=f"The request names partition {one.topic}-{one.index} twice; name it once.",
             )
         if isinstance(found, Partition):
             wish = _check_free(movers, one, found) or _judge(turn, request, one, found)
@@ -264,7 +264,10 @@ def _check_free(movers: Sequence[Mover], one: PartitionTarget, p: Partition) -> 
         return None
     return Refusal(
         reason=Reason.PolicyViolation,
-        message=f"{one.topic}-{one.index} is being moved by {held}. Change that object instead.",
+        message=(
+            f"Partition {one.topic}-{one.index} is being moved by {held}. Change that object "
+            "instead."
+        ),
     )
 
 

@@ -115,7 +115,7 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
             return partitions
         unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
         if unknown:
-            text = f"The target of topic {move.topic} names brokers that do not exist: "
+            text = f"The Reassignment moves topic {move.topic} to brokers that do not exist: "
             return Refusal(
                 reason=Reason.InvalidReplicaAssignment, message=f"{text}{ids_text(unknown)}."
             )
@@ -194,8 +194,8 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
     return Refusal(
         reason=Reason.ReassignmentInProgress,
         message=(
-            f"{move.topic}-{p.index} is being moved by {held}. This Reassignment begins when that "
-            "has ended."
+            f"Partition {move.topic}-{p.index} is being moved by {held}. This Reassignment "
+            "begins when that move has ended."
         ),
     )
 

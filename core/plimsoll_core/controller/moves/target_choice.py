@@ -357,8 +357,8 @@ def _begun(
             return Refusal(
                 reason=Reason.ReassignmentInProgress,
                 message=(
-                    f"{topic.name}-{p.index} is moved by {held}; its replicas change"
-                    " when that has ended."
+                    f"Partition {topic.name}-{p.index} is being moved by {held}; its replicas "
+                    "change when that move has ended."
                 ),
             )
         refusal = check_target(turn, p, target)

@@ -160,8 +160,8 @@ async def write_secret(term: Term, secret: Object | None, wanted: Object) -> Non
     except Conflict:
         name = wanted["metadata"]["name"]
         text = (
-            f"Secret {name} was changed by another client while it was written; it is read again "
-            "and written"
+            f"Secret {name} was changed by another client while the operator wrote it; the "
+            "operator reads it again and continues"
         )
         raise Retry(text, after_ms=500) from None
 

@@ -110,7 +110,7 @@ async def create_child(term: Term, result: PassResult, manifest: Object) -> None
     except Conflict:
         text = (
             f"{manifest['kind']} {manifest['metadata']['name']} was created by another client "
-            "meanwhile; it is read again"
+            "meanwhile; the operator reads it again and continues"
         )
         raise Retry(text, after_ms=500) from None
     _made(term, result, manifest, "was deleted")

@@ -196,7 +196,7 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
     except Conflict as error:
         text = (
             f"Secret {user.metadata.namespace}/{user.secret_name} was changed by another client "
-            "while it was written; it is read again and written"
+            "while the operator wrote it; the operator reads it again and continues"
         )
         raise Retry(text) from error
 

@@ -127,8 +127,8 @@ async def _lose_volume(term: Term, step: DrillStep) -> Injection:
     await term.kube.delete(VOLUME_CLAIMS, namespace, f"data-{name}", uid=claim_uid)
     await term.kube.delete(PODS, namespace, name, uid=uid, grace_seconds=GRACE_SECONDS)
     said = (
-        f"Broker {broker_id}{told}: its claim data-{name} and its pod were deleted; it comes back "
-        "with an empty volume and copies its replicas."
+        f"Broker {broker_id}{told}: the drill deleted its PersistentVolumeClaim data-{name} and "
+        "its pod; the broker comes back with an empty volume and copies its replicas."
     )
     return Injection(said=said)
 
