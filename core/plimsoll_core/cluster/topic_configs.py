@@ -246,7 +246,7 @@ def below_floor(
         if text is None or text == before.get(name):
             continue
         if integer_of(configs, name) < least:
-            return invalid(f"{name} must be at least {least}{whose}.")
+            return invalid(f"The topic config {name} must be at least {least}{whose}.")
     return None
 
 

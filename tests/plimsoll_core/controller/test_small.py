@@ -189,7 +189,10 @@ class TestConfigs:
         small = {"segment.bytes": "14"}
         refusal = client_configs(small)
         assert isinstance(refusal, Refusal)
-        assert refusal.message == "If a client sets segment.bytes, it must be at least 1048576."
+        assert (
+            refusal.message
+            == "The topic config segment.bytes must be at least 1048576 for clients."
+        )
         assert client_configs(small, small) == (small, None)
         assert check_configs(small) is None
 
