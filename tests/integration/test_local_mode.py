@@ -231,13 +231,16 @@ def test_second_cluster_on_directory_is_refused(shared: LocalCluster) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("kind: [", "This is not YAML"),
+        ("kind: [", "The file is not valid YAML"),
         (ORDERS.replace("Topic", "Topik"), "this kind is unknown"),
         (ORDERS.replace("{count: 3}", "{count: 0}"), "count"),
         (ORDERS.replace("clusterRef: {name: main}", "clusterRef: {name: other}"), "other"),
         (ORDERS.replace("replicationFactor: 3", "replicationFactor: 5"), "brokers"),
         (ORDERS + "  config: {no.such.key: 1}\n", "no.such.key"),
-        (ORDERS + "  cleanupPolicy: compact\n", "spec.cleanupPolicy; there are clusterRef, "),
+        (
+            ORDERS + "  cleanupPolicy: compact\n",
+            "spec.cleanupPolicy is unknown; known fields are clusterRef, ",
+        ),
     ],
 )
 def test_bad_file_is_refused_with_a_message(tmp_path: Path, text: str, sentence: str) -> None:

@@ -219,7 +219,8 @@ def test_unopened_listener_is_reported_by_ready(secured: LocalCluster, ports: li
         asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": added}})
         sentence = (
             "Listener taken is not open on broker 1"
-            f" (broker 1: port {ports[2] + 1} cannot be used: Address already in use)."
+            f" (broker 1: the listener's port {ports[2] + 1} cannot be used: Address already in "
+            "use)."
         )
         wait_for(
             "who lacks it, and why",

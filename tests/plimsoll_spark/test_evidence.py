@@ -147,7 +147,7 @@ def test_killed_jvm_is_followed_by_the_next_driver(
         assert driver.end() == 0, driver.log.read_text()[-3000:]
     verdict = driver.read("verdict.json")
     assert verdict["reason"] == "DriveIncomplete", verdict
-    assert "JVM ended" in verdict["message"]
+    assert "JVM of Spark ended" in verdict["message"]
     assert verdict["counts"]["acked"] > 0
 
 
