@@ -24,6 +24,7 @@ from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
+from plimsoll_core.groups import record_rate
 from plimsoll_wire.batches import iter_headers
 
 
@@ -44,6 +45,20 @@ async def test_commit_is_answered_once_isr_has_it(members: Members) -> None:
         assert member.broker.hosted(TOPIC).log.log_end_offset == 1
     assert await leader.fetch() == 10
     assert leader.shard.state.groups == replayed(leader.broker).groups
+
+
+async def test_owner_of_group_is_charged_for_its_records(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_rate, "BYTES_PER_S", 0)
+    leader = coordinator(members)
+    rows = (o.PartitionOffset("t", 0, 1, -1, "x" * 1_000),)
+    op = o.CommitOffsets(group_id="g", principal="User:mallory", offsets=rows)
+    assert isinstance(await leader.ask(op), o.OffsetsCommitted)
+    broker = leader.broker.manager
+    written = leader.shard.state.memory.of_broker.rate.charged("User:mallory", broker.now_ms())
+    assert 1_000 < written < 2_000
+    assert broker.disk_shares._recorded["User:mallory"] >= written
 
 
 async def test_committed_offset_survives_coordinator_change(

@@ -8,7 +8,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.replication import periodic_chores
+from plimsoll_broker.replication import disk_shares, periodic_chores
 from plimsoll_broker.replication.disk_shares import DiskShares, reserve_of
 from plimsoll_broker.replication.full_disks import FullDisks
 from plimsoll_broker.storage.disk import Disk
@@ -130,4 +130,19 @@ async def test_owner_counts_before_anybody_writes(
     wrote(broker, large="", small="")
     await left(broker, 0.9, monkeypatch)
     assert refused(broker, "large", "User:mallory"), "who writes to it now holds it"
+    assert not refused(broker, "small", "User:victim")
+
+
+async def test_group_records_count_for_the_groups_owners(
+    one: tuple[Broker, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who filled the disk with commits held nothing of it, and all others were refused."""
+    broker, _ = one
+    wrote(broker, small="User:victim")
+    monkeypatch.setattr(disk_shares, "is_internal", lambda name: name == "large")
+    shares = broker.manager.disk_shares
+    shares.recorded("User:mallory", 10**9)
+    shares.recorded("User:victim", 10**3)
+    await left(broker, 0.9, monkeypatch)
+    assert refused(broker, "new", "User:mallory")
     assert not refused(broker, "small", "User:victim")

@@ -510,7 +510,7 @@ class GroupShard:
             assert isinstance(token, Asker)
             self._parked.pop(token, None)
         waiting = self._waiting(outcome)
-        code = self._append(outcome.records)
+        code = self._append(outcome.key, outcome.records)
         if code is not Code.NONE:
             waiting.answer(code)
             return
@@ -535,10 +535,10 @@ class GroupShard:
             self, outcome.replies, None if make is None else then, written=bool(outcome.records)
         )
 
-    def _append(self, records: tuple[GroupRecord, ...]) -> Code:
+    def _append(self, group_id: str | None, records: tuple[GroupRecord, ...]) -> Code:
         """Apply the records to the state and queue them for the log at the end of this turn: all of
-        them, or none. Return NONE, or the error: this broker may not append, or a record does not
-        fit in a batch (MESSAGE_TOO_LARGE)."""
+        them, or none. Charge their bytes to the group's owner. Return NONE, or the error: this
+        broker may not append, or a record does not fit in a batch (MESSAGE_TOO_LARGE)."""
         if not records:
             return Code.NONE
         code = may_append(self.hosted.replica, self.leader)
@@ -547,8 +547,14 @@ class GroupShard:
         encoded = [encode_group_record(record) for record in records]
         if not all(self._appends.fits(one) for one in encoded):
             return Code.MESSAGE_TOO_LARGE
+        group = self.state.groups.get(group_id or "")
         for offset, record in enumerate(records, self._appends.next_offset):
             apply(self.state, record, offset)
+        group = group or self.state.groups.get(group_id or "")
+        if group is not None and group.owner:
+            size = sum(map(size_of, encoded))
+            self.state.memory.of_broker.rate.charge(group.owner, size, self._manager.now_ms())
+            self._manager.disk_shares.recorded(group.owner, size)
         self._appends.add(encoded)
         return Code.NONE
 

@@ -81,6 +81,7 @@ def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:
     yield gauge("group_memory_bytes", pool.used)
     yield gauge("group_memory_limit_bytes", pool.capacity)
     yield counter("group_memory_refusals", pool.refused)
+    yield counter("group_rate_refusals", coordinators.memory.rate.refused)
     unloaded = sum(len(one.state.unloaded) + one.state.more_unloaded for one in shards)
     yield gauge("groups_unloaded", unloaded)
     yield gauge("group_lag_series_left_out", seen.series_left_out)

@@ -181,6 +181,8 @@ GROUP_ROWS = (
     _row("group_loading_seconds", "gauge", "Age of the longest running load; 0: none"),
     _row("group_memory_bytes", "gauge", "Memory of groups coordinated here"),
     _row("group_memory_limit_bytes", "gauge", "Memory limit of all groups of this broker"),
+    _row("group_rate_refusals", "counter",
+         "Commits and joins refused because a principal's groups write too many bytes"),
     _row("group_memory_refusals", "counter",
          "Commits, joins and assignments refused because a principal's groups exceed their share"),
     _row("groups_unloaded", "gauge",

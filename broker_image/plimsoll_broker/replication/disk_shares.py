@@ -8,6 +8,7 @@ left. With half of the reserve used no client's records are accepted.
 
 A topic's bytes count for the principal that last wrote to it through this broker, or for the
 client's address if the listener has no login; before the first write, for the owner of the topic.
+Internal topics' bytes count for the owners of groups, by what each has had coordinators here write.
 Sizes are those of the last measurement, plus what was appended since.
 """
 
@@ -28,6 +29,8 @@ logger = logging.getLogger("plimsoll.disk_shares")
 
 RESERVE_PART = 10
 RESERVE_BYTES_MAX = 8 * 2**30
+OWNERS_MAX = 1_000
+"""The number of owners of groups with the most bytes of records that are remembered."""
 _NEVER = 2**63
 REFUSED_TEXT = (
     "The records are refused, because the broker's disk is nearly full and topics of this user "
@@ -69,6 +72,8 @@ class DiskShares:
         self._held: Counter[str] = Counter()
         self._largest = 0
         self._topics: dict[UUID, tuple[str, int]] = {}
+        # Bytes of group records since the start, by owner.
+        self._recorded: Counter[str] = Counter()
 
     @property
     def appended(self) -> int:
@@ -120,13 +125,16 @@ class DiskShares:
         )
 
     async def _measure(self) -> None:
-        """Add up the bytes that each principal holds in topics on this volume. Internal topics do
-        not count."""
+        """Add up the bytes that each principal holds in topics on this volume. Those of internal
+        topics are shared out by the records of each principal's groups, but never more than
+        these."""
+        internal = 0
         writers: dict[UUID, str] = {}
         sizes: Counter[UUID] = Counter()
         async for hosted in in_slices(list(self._partitions)):
             topic, topic_id = hosted.topic, hosted.key.topic_id
             if is_internal(hosted.name):
+                internal += hosted.log.size
                 continue
             sizes[topic_id] += hosted.log.size
             writer = hosted.writer or writers.get(topic_id) or (topic.owner if topic else "")
@@ -134,8 +142,16 @@ class DiskShares:
         held: Counter[str] = Counter()
         for topic_id, size in sizes.items():
             held[writers[topic_id]] += size
+        recorded, every = self._recorded, sum(self._recorded.values())
+        for owner, size in recorded.items():
+            held[owner] += min(size, internal * size // every)
+        self._recorded = Counter(dict(recorded.most_common(OWNERS_MAX)))
         self._held, self._largest = held, max(held.values(), default=0)
         self._topics = {one: (writers[one], size) for one, size in sizes.items()}
+
+    def recorded(self, owner: str, size: int) -> None:
+        """Account `size` bytes of records about a group to the group's owner."""
+        self._recorded[owner] += size
 
     def refuses(self, hosted: Hosted, writer: str, size: int) -> bool:
         """Account the topic's bytes to `writer`, the client's principal or, without a login, its

@@ -57,6 +57,20 @@ def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 
 
+def check_rate(turn: GroupTurn, group_id: str, asks: str) -> RefusedAsWhole | None:
+    """Return a refusal (COORDINATOR_LOAD_IN_PROGRESS, so that clients try again) if the owner of
+    the group, or `asks` for a group without one, has had the coordinator write too many bytes
+    lately; otherwise None."""
+    owner = owner_of(turn, group_id, asks)
+    if turn.state.memory.of_broker.rate.admits(owner, turn.now_ms):
+        return None
+    message = (
+        f"The groups of {owner or 'no principal'} write too many bytes for their coordinator:"
+        " commit less often or less metadata, or let members join less often."
+    )
+    return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
+
+
 def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
     """Return True if the group exists, or if `owner` may have one more group in this shard; nothing
     is reserved. Otherwise count a refusal and return False."""

@@ -152,6 +152,7 @@ class ClassicGroup:
         "phase",
         "protocol",
         "protocol_type",
+        "rejoins_from_ms",
         "size_bytes",
         "syncs",
     )
@@ -180,6 +181,8 @@ class ClassicGroup:
         # Tokens of parked requests, by member.
         self.joins: dict[str, object] = {}
         self.syncs: dict[str, object] = {}
+        # From when static members that return may have the generation written again.
+        self.rejoins_from_ms = 0
         # Approximate size of all members.
         self.size_bytes = 0
         # Their size in a generation's record (`Member.record_bytes`).

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from plimsoll_core.groups.classic_group import ClassicGroup, protocol_bytes
+from plimsoll_core.groups.record_rate import RecordRate
 from plimsoll_core.groups.records import GroupStored
 from plimsoll_core.groups.settings import GROUPS_MAX, SEATS_MAX
 from plimsoll_core.quotas.fair_pool import FairPool
@@ -46,13 +47,14 @@ loaded, so that groups can be deleted however full the budget is."""
 
 class GroupMemory:
     """Bounds the memory of all groups that one broker coordinates, and shares it fairly among the
-    principals that own them. `budget`: in bytes."""
+    principals that own them. `budget`: in bytes. `rate`: the rate of these principals' records."""
 
-    __slots__ = ("budget", "pool", "wants_room")
+    __slots__ = ("budget", "pool", "rate", "wants_room")
 
     def __init__(self, budget: int = BYTES_ASSUMED) -> None:
         self.budget = budget
         self.pool = FairPool(budget - budget // _RESERVE_PART)
+        self.rate = RecordRate()
         # True if a principal with less than an equal share was refused.  After a failover others
         # may hold nearly all of the pool; groups of theirs are then unloaded.
         self.wants_room = False

@@ -19,7 +19,7 @@ from plimsoll_core.groups.admin import (
     describe_group,
     list_groups,
 )
-from plimsoll_core.groups.checks import check_loaded, check_named, owner_of
+from plimsoll_core.groups.checks import check_loaded, check_named, check_rate, owner_of
 from plimsoll_core.groups.classic import deadlines as d
 from plimsoll_core.groups.classic.join import join_group
 from plimsoll_core.groups.classic.leave import heartbeat, leave_group
@@ -75,6 +75,10 @@ def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
     if refusal := check_loaded(turn, op.group_id):
         replies = () if token is None else (Reply(token, refusal),)
         return CoordinatorOutcome(key=op.group_id, at_once=replies)
+    if isinstance(op, o.CommitOffsets | m.JoinGroup) and (
+        refusal := check_rate(turn, op.group_id, op.principal)
+    ):
+        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     outcome = _decided(turn, op, token)
     _charge_seats(turn, op.group_id)
     return outcome

@@ -15,7 +15,12 @@ from tests.plimsoll_core.groups.classic_members import (
     stable,
     stored,
 )
-from tests.plimsoll_core.groups.coordinator_model import WALL_MS, CoordinatorModel, a_commit
+from tests.plimsoll_core.groups.coordinator_model import (
+    WALL_MS,
+    CoordinatorModel,
+    a_commit,
+    an_image,
+)
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
@@ -375,3 +380,30 @@ def test_pending_member_ids_are_bounded_by_group_size(
     model.advance(6_000)
     assert [joined_by(model, token).generation for token in tokens[:2]] == [1, 1]
     assert (model.turn.soft.classic["g"].size_bytes <= 10_000, model.turn.soft.seats) == (True, 2)
+
+
+def test_returning_static_members_write_large_group_slowly() -> None:
+    """A request of 120 bytes had 900 KB written, as often as it was sent."""
+    model = CoordinatorModel(an_image(orders=1), looks_on=True)
+    members = begins(model, *(f"s{number}" for number in range(15)))
+    leader = next(one for one in members if one.member_id == one.leader)
+    parts = {one.member_id.replace("-", "_"): b"x" * 60_000 for one in members}
+    model.asked(a_sync(leader, **parts))
+    end = len(model.log)
+    for _ in range(20):
+        model.asked(a_join(instance="s3"))
+    assert len(model.log) == end + 1
+    assert model.ask(a_join(instance="s4")) == Code.COORDINATOR_LOAD_IN_PROGRESS
+    model.advance(900)
+    model.asked(a_join(instance="s4"))
+    assert len(model.log) == end + 2
+
+
+def test_static_members_of_ordinary_group_return_at_once() -> None:
+    model = CoordinatorModel(an_image(orders=1))
+    stable(model, *(f"s{number}" for number in range(3)))
+    end = len(model.log)
+    for number in range(3):
+        model.asked(a_join(instance=f"s{number}"))
+        model.advance(1)
+    assert len(model.log) == end + 3

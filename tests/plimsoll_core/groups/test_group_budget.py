@@ -17,6 +17,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.memory import GroupMemory
+from plimsoll_core.groups.record_rate import BURST_BYTES, BYTES_PER_S, RecordRate
 from plimsoll_core.groups.records import OffsetCommitted
 from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_core.groups.step import loaded_again
@@ -250,3 +251,29 @@ def test_group_that_is_loaded_again_is_served() -> None:
     assert model.ask(o.DeleteGroup(group_id="g")) == o.GroupDeleted()
     assert model.ask(o.DeleteGroup(group_id="h")) == o.GroupDeleted()
     assert model.turn.state.memory.used == 0
+
+
+def test_owner_over_its_rate_of_records_waits() -> None:
+    """Commits of one tenant filled the brokers' disks, and it held nothing of them."""
+    model = a_model(2**20)
+    rate = model.turn.state.memory.of_broker.rate
+    assert commit(model, "g", MALLORY, 0) == {0}
+    rate.charge(MALLORY, BURST_BYTES + 1, model.turn.now_ms)
+    loads = {int(Code.COORDINATOR_LOAD_IN_PROGRESS)}
+    assert commit(model, "g", MALLORY, 0) == loads
+    assert commit(model, "g", VICTIM, 0) == loads, "the group is charged to its owner"
+    assert join(model, "g2", MALLORY) == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert commit(model, "v", VICTIM, 0) == {0}
+    model.advance(1)
+    assert commit(model, "g", MALLORY, 0) == {0}
+    assert rate.refused == 3
+
+
+def test_rate_remembers_recent_principals_only() -> None:
+    rate = RecordRate()
+    for number in range(5_000):
+        rate.charge(f"User:{number}", 1, number)
+    assert len(rate._level) <= 1_000
+    rate.charge(MALLORY, BURST_BYTES + BYTES_PER_S, 10_000)
+    assert not rate.admits(MALLORY, 10_999)
+    assert rate.admits(MALLORY, 11_000)

@@ -57,6 +57,7 @@ from plimsoll_core.groups.memory import (
     SEAT_BYTES,
 )
 from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.record_rate import REJOIN_BYTES_PER_S
 from plimsoll_core.groups.records import GroupRecord, GroupStored
 from plimsoll_core.groups.settings import (
     GROUP_BYTES_MAX,
@@ -90,6 +91,8 @@ def join_group(
         _add(turn, group, op, op.member_id, token, effects)
     elif op.member_id:
         _join_again(turn, group, op, token, effects)
+    elif holder is not None and (refusal := _check_rejoins(turn, group)):
+        effects.reply(token, refusal)
     elif holder is not None:
         _replace(turn, group, op, holder, token, effects)
     elif op.group_instance_id is None and op.must_know_its_id:
@@ -294,6 +297,18 @@ def _join_again(
             rebalance(turn, group, effects)
 
 
+def _check_rejoins(turn: GroupTurn, group: ClassicGroup) -> RefusedAsWhole | None:
+    """Return a refusal if returning static members had this stable group's generation written so
+    lately that REJOIN_BYTES_PER_S would be exceeded; otherwise None. Clients try again."""
+    if not isinstance(group.phase, Stable) or turn.now_ms >= group.rejoins_from_ms:
+        return None
+    message = (
+        f"Static members of group {group.group_id} return faster than their coordinator may write "
+        "the group: try again."
+    )
+    return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
+
+
 def _replace(
     turn: GroupTurn,
     group: ClassicGroup,
@@ -311,6 +326,8 @@ def _replace(
     _update(group, member, op)
     if isinstance(group.phase, Stable) and vote(group) == group.protocol:
         effects.records.append(generation_of(turn, group))
+        written_ms = group.record_bytes(member) * 1000 // REJOIN_BYTES_PER_S
+        group.rejoins_from_ms = turn.now_ms + written_ms
         effects.reply(token, _current(group, member, op, old_leader))
         prolong(turn, group, member)
         return
