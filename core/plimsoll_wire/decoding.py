@@ -53,14 +53,30 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 NUMBERS_LIKE_ONE = 8
-"""Time to decode a structure, in units of the time for a number or a string."""
+"""Time to decode a structure or a string, in units of the time for a number. A string weighs as
+much as a structure, since it names something that the handler looks up."""
+ITEM_BYTES = 800
+"""The memory, in bytes, for which a structure or a string of an array is counted: its own, and that
+of what its handler makes of it until the request is answered."""
+NUMBER_BYTES = 200
+"""The same for a number."""
+
+
+class Density(NamedTuple):
+    """How much memory the array items of a message can take, in bytes: at most `per_byte` for each
+    byte of the message, and `per_unit` for each unit of the weight that `allow` limits."""
+
+    per_byte: float = 0.0
+    per_unit: float = 0.0
 
 
 class Decode(NamedTuple):
-    """A function that reads one value, and the smallest number of bytes that such a value takes."""
+    """A function that reads one value, the smallest number of bytes that such a value takes, and
+    the density of the arrays in it."""
 
     read: Callable[[PrimitiveReader], Any]
     bytes_min: int
+    density: Density = Density()
 
 
 @cache
@@ -70,8 +86,10 @@ def decoder(entity: type) -> Decode:
     plain: list[tuple[str, Callable[[PrimitiveReader], Any]]] = []
     tagged: dict[int, tuple[str, Callable[[PrimitiveReader], Any]]] = {}
     bytes_min = int(flexible)
+    density = Density()
     for field in dataclasses.fields(entity):
         value = _field(field, flexible)
+        density = _denser(density, value.density)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = field.name, value.read
         else:
@@ -85,7 +103,11 @@ def decoder(entity: type) -> Decode:
             values[name] = _whole(each, content, reader)
         return entity(**values)
 
-    return Decode(read, bytes_min)
+    return Decode(read, bytes_min, density)
+
+
+def _denser(one: Density, other: Density) -> Density:
+    return Density(max(one.per_byte, other.per_byte), max(one.per_unit, other.per_unit))
 
 
 def _whole(
@@ -94,8 +116,10 @@ def _whole(
     """Decode the content of a tagged field, within the limits of the message around it."""
     reader = PrimitiveReader(content, flexible=True)
     reader.left, reader.unknown_tags = message.left, message.unknown_tags
+    reader.parsed = message.parsed
     value = read(reader)
     message.left, message.unknown_tags = reader.left, reader.unknown_tags
+    message.parsed = reader.parsed
     if reader.position != len(content):
         raise MalformedMessage(
             "the received Kafka message is malformed: a tagged field has another length than it "
@@ -109,7 +133,8 @@ def _field(field: dataclasses.Field[Any], flexible: bool) -> Decode:
     if is_array:
         kind, item_nullable, _ = shape(inner)
         item = _item(kind, field.metadata, flexible, item_nullable)
-        return _array(item, nullable, entity=dataclasses.is_dataclass(kind))
+        is_number = field.metadata.get("kafka_type") in FIXED
+        return _array(item, nullable, is_number=is_number)
     return _item(inner, field.metadata, flexible, nullable)
 
 
@@ -199,9 +224,10 @@ def _bytes(reader: PrimitiveReader) -> bytes:
     return bytes(value)
 
 
-def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
+def _array(item: Decode, nullable: bool, *, is_number: bool) -> Decode:
     one, bytes_min = item.read, max(item.bytes_min, 1)
-    weight = NUMBERS_LIKE_ONE if entity else 1
+    weight, parsed = (1, NUMBER_BYTES) if is_number else (NUMBERS_LIKE_ONE, ITEM_BYTES)
+    density = _denser(Density(parsed / bytes_min, parsed / weight), item.density)
 
     def read(reader: PrimitiveReader) -> tuple[Any, ...] | None:
         count = reader.nullable_count(bytes_min)
@@ -211,11 +237,11 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
             raise MalformedMessage(
                 "the received Kafka message is malformed: it has null where an array is required"
             )
-        reader.spend(count * weight)
+        reader.spend(count * weight, count * parsed)
         numbers = range(count) if count <= PART else in_parts(range(count))
         return tuple([one(reader) for _ in numbers])
 
-    return Decode(read, 1)
+    return Decode(read, 1, density)
 
 
 def _nullable_entity(entity: Decode) -> Decode:
@@ -225,4 +251,4 @@ def _nullable_entity(entity: Decode) -> Decode:
     def read(reader: PrimitiveReader) -> Any:
         return entity.read(reader) if reader.i8() >= 0 else None
 
-    return Decode(read, 1)
+    return Decode(read, 1, entity.density)

@@ -14,6 +14,7 @@ from typing import Any
 
 from plimsoll_wire.decoding import (
     NUMBERS_LIKE_ONE,
+    Density,
     decoder,
     load_request_schema,
     load_response_schema,
@@ -21,14 +22,25 @@ from plimsoll_wire.decoding import (
 from plimsoll_wire.encoding import Encode, Values, encoder
 from plimsoll_wire.primitives import PrimitiveReader
 
-Decoder = Callable[[bytes | bytearray | memoryview], Any]
+Decoder = Callable[[bytes | bytearray | memoryview], tuple[Any, int]]
+"""Decodes a message, and returns with it the memory of its array items, in bytes."""
 
 NAMED_MAX = 20_000
+"""The most structures and strings in the arrays of a request."""
+NUMBERS_MAX = NAMED_MAX * NUMBERS_LIKE_ONE
+"""The most numbers in the arrays of a request."""
 
 
 @cache
 def _request_decoder(key: int, version: int) -> Decoder:
-    return _decoder(load_request_schema(key, version), NAMED_MAX * NUMBERS_LIKE_ONE)
+    return _decoder(load_request_schema(key, version), NUMBERS_MAX)
+
+
+@cache
+def request_density(key: int, version: int) -> Density:
+    """Return how much memory, in bytes, the array items of such a request can take at most. Its
+    weight is at most NUMBERS_MAX."""
+    return decoder(load_request_schema(key, version)).density
 
 
 @cache
@@ -50,25 +62,33 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
     read = decoder(entity).read
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
 
-    def decode(body: bytes | bytearray | memoryview) -> Any:
+    def decode(body: bytes | bytearray | memoryview) -> tuple[Any, int]:
         reader = PrimitiveReader(body, flexible)
         if items_max is not None:
             reader.allow(items_max)
-        return read(reader)
+        return read(reader), reader.parsed
 
     return decode
 
 
 def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
     """Decode a request into kio's typed value. Raises MalformedMessage, also if the request names
-    more than NAMED_MAX topics, partitions or similar items: decoding it would delay other
-    requests."""
+    more than NAMED_MAX topics, partitions or similar items, or NUMBERS_MAX numbers: decoding it
+    would delay other requests."""
+    return _request_decoder(key, version)(body)[0]
+
+
+def decode_and_count(
+    key: int, version: int, body: bytes | bytearray | memoryview
+) -> tuple[Any, int]:
+    """Decode a request as `decode_request` does. Return it, and the memory in bytes for which its
+    array items are counted, with what its handler makes of them."""
     return _request_decoder(key, version)(body)
 
 
 def decode_response(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
     """Decode a response into kio's typed value. Raises MalformedMessage."""
-    return _response_decoder(key, version)(body)
+    return _response_decoder(key, version)(body)[0]
 
 
 @cache

@@ -28,7 +28,7 @@ class PrimitiveReader:
     """Reads the fields of a message one after another. `flexible`: True if the version has compact
     lengths and tagged fields."""
 
-    __slots__ = ("data", "flexible", "left", "position", "unknown_tags")
+    __slots__ = ("data", "flexible", "left", "parsed", "position", "unknown_tags")
 
     def __init__(
         self, data: bytes | bytearray | memoryview, flexible: bool, position: int = 0
@@ -39,14 +39,18 @@ class PrimitiveReader:
         self.left: int | None = None
         # The number of tagged fields that were skipped.
         self.unknown_tags = 0
+        # The memory, in bytes, of the array items that have been announced so far.
+        self.parsed = 0
 
     def allow(self, items: int) -> None:
         """Set how many array items may be read from now on, which bounds the time of decoding."""
         self.left = items
 
-    def spend(self, items: int) -> None:
-        """Subtract the items of an array that is about to be read from the number still allowed.
-        Raises MalformedMessage if there are more than that."""
+    def spend(self, items: int, parsed: int = 0) -> None:
+        """Subtract the items of an array that is about to be read from the number still allowed,
+        and count `parsed`, their memory in bytes. Raises MalformedMessage if there are more than
+        that."""
+        self.parsed += parsed
         if self.left is not None:
             self.left -= items
             if self.left < 0:

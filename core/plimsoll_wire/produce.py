@@ -43,6 +43,9 @@ versions."""
 NAMED_MAX = 10_000
 """Bound on the topics and partitions named in one Produce, so that decoding it does not delay other
 requests."""
+PARTITION_BYTES_MIN = 5
+PARSED_BYTES = 800
+"""The memory, in bytes, for which a partition of a parsed Produce is counted, with its result."""
 CURRENT_LEADER_TAG = 0
 NODE_ENDPOINTS_TAG = 0
 
@@ -152,7 +155,7 @@ def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
     for _ in range(reader.count(2)):
         name = reader.string()
         partitions = []
-        count = reader.count(5)
+        count = reader.count(PARTITION_BYTES_MIN)
         named += 1 + count
         if named > NAMED_MAX:
             raise MalformedMessage(

@@ -29,7 +29,10 @@ SESSION_MS = 10_000
 
 
 class FakeCoordinators:
-    """All groups are here, in one shard without a log."""
+    """All groups are here, in one shard without a log. Room is taken for what was found, not for
+    what could be."""
+
+    groups = members = 0
 
     def __init__(self, *, looks_on: bool) -> None:
         settings = GroupSettings()

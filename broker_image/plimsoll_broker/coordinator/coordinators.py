@@ -192,6 +192,11 @@ class Coordinators:
         return sum(len(shard.state.groups) for shard in self._active())
 
     @property
+    def members(self) -> int:
+        """The number of members, and of reserved member ids, of the groups of the active shards."""
+        return sum(shard.state.memory.seats.used for shard in self._active())
+
+    @property
     def loading_ms(self) -> int:
         """The time in ms for which the oldest of the shards in loading has waited or loaded; 0 if
         none is loading."""

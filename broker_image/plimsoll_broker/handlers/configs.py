@@ -181,7 +181,7 @@ def describe_configs(view: ClusterView) -> Handler:
         version = context.api_version
         if not is_short(context):
             return view.aside.do(partial(_decoded, view, view.image, version, context.body))
-        request = decode_request(ApiKey.DESCRIBE_CONFIGS, version, context.body)
+        request = context.decoded()
         answer = partial(_answer, view, view.image, version, request)
         short = len(request.resources) <= RESOURCES_AT_ONCE
         return answer() if short else view.aside.do(answer)

@@ -24,7 +24,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.topic_names import is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.commit import AckWaiter
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 
@@ -111,7 +111,7 @@ class DeleteRecordsHandler:
         request of its client (for example ListOffsets) sees it."""
         if not is_short(context):
             return self._long(context)
-        request = decode_request(context.api_key, context.api_version, context.body)
+        request = context.decoded()
         asked, times = _asked(request)
         if len(asked) > THINGS_AT_ONCE:
             return self._begun_in_slices(context, request, asked, times)

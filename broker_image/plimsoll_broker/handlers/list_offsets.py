@@ -24,7 +24,7 @@ from plimsoll_broker.storage.offsets_by_time import Found, Step
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _OFFSET_NOT_AVAILABLE_VERSION = 5
@@ -82,7 +82,7 @@ def _told(hosted: Hosted, found: _Offset) -> _Offset:
 
 
 def _decoded(context: RequestContext) -> tuple[Any, list[_Asked]]:
-    request = decode_request(context.api_key, context.api_version, context.body)
+    request = context.decoded()
     return request, _asked(request, context.api_version)
 
 
@@ -150,6 +150,7 @@ class ListOffsetsHandler:
 
     async def _long(self, context: RequestContext) -> Reply:
         request, asked = await self._aside.do(partial(_decoded, context))
+        context.settled()
         _check_name(context, request)
         return await self._later(context, request, asked)
 
@@ -267,7 +268,7 @@ class OffsetForLeaderEpochHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
         if not is_short(context):
             return self._later(context)
-        request = decode_request(context.api_key, context.api_version, context.body)
+        request = context.decoded()
         topics = [
             {
                 "topic": topic.topic,

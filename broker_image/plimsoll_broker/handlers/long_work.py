@@ -32,7 +32,6 @@ from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.requests_and_replies import LATER, Later
 from plimsoll_broker.server.turn_budget import SliceTurns
-from plimsoll_wire.messages import decode_request
 from plimsoll_wire.primitives import MalformedMessage
 
 T = TypeVar("T")
@@ -94,9 +93,11 @@ class Aside:
 
     async def decoded(self, context: RequestContext) -> Any:
         """Return the parsed request; a long one is parsed in a thread. Raises MalformedMessage."""
-        body = context.body
-        work = partial(decode_request, context.api_key, context.api_version, body)
-        return work() if is_short(context) else await self.do(work)
+        if is_short(context):
+            return context.decoded()
+        request = await self.do(context.decoded)
+        context.settled()
+        return request
 
     async def received(self, context: RequestContext) -> tuple[Any, int]:
         """Return the parsed request, and roughly how many items it names (`things`). Release the

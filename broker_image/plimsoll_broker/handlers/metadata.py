@@ -489,7 +489,7 @@ class MetadataHandler:
             return making.another()
         if not is_short(context):
             return self._later(context, asked, self._read_aside(context, answering, asked))
-        request = decode_request(ApiKey.METADATA, version, context.body)
+        request = context.decoded()
         if self._creation.enabled and self._want(context, self._to_be_made(image, request)):
             return answering.encoded(request)  # not remembered: the next request asks again
         if _told(image, request.topics, version) > THINGS_AT_ONCE:

@@ -61,6 +61,7 @@ from plimsoll_core.security.acl import AclOperation
 from plimsoll_core.security.state import SecurityState
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
+    PARSED_BYTES,
     NodeEndpoint,
     ProducedPartition,
     ProduceRequest,
@@ -279,6 +280,7 @@ class ProduceHandler:
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
+        context.parsed = PARSED_BYTES * sum([len(topic.partitions) for topic in request.topics])
         connection, charges = context.connection, context.charges
         denied: DeniedTopics | None = None
         if len(request.topics) <= PARTITIONS_AT_ONCE and self._serving.lines.idle(connection):

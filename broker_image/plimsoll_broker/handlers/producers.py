@@ -27,7 +27,7 @@ from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_core.replica.producer_states import ActiveProducer
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 # Kafka's answer while it waits for a block. COORDINATOR_NOT_AVAILABLE would send a client looking
 # for a transaction coordinator, which an idempotent producer does not need.
@@ -82,7 +82,7 @@ class InitProducerIdHandler:
         self._ids = ids
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None]:
-        request = decode_request(context.api_key, context.api_version, context.body)
+        request = context.decoded()
         if request.transactional_id is not None:
             return _id_reply(context, Code.INVALID_REQUEST)
         known: int = getattr(request, "producer_id", -1)

@@ -23,7 +23,7 @@ from plimsoll_broker.server.requests_and_replies import ReplyRoom
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import KEYS
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import NAMED_MAX
+from plimsoll_wire.messages import NAMED_MAX, NUMBERS_MAX
 
 FREE_BYTES = 64 * 1024
 """The largest bound, in bytes, of a reply that takes no memory beforehand. Each connection has one
@@ -47,6 +47,8 @@ RULE = 2_400
 QUOTA = 1_200
 USER = 1_200
 PRODUCER = 48
+VALUES = 320
+"""The memory, in bytes, of the values from which a partition of a reply is encoded."""
 CONFIGS = len(KEYS) + 40
 """The most configs of one topic or broker in a reply."""
 
@@ -69,6 +71,10 @@ class RequestLength(NamedTuple):
         """Return the largest number of items that the request can name, if each item takes at least
         `least` bytes; at most NAMED_MAX."""
         return min(self.size // least, NAMED_MAX)
+
+    def numbers(self, least: int) -> int:
+        """Return the largest number of items that the request can name if these are numbers."""
+        return min(self.size // least, NUMBERS_MAX)
 
 
 Bound = Callable[[RequestLength, ToBeTold], int]
@@ -107,7 +113,7 @@ def _moving(_: RequestLength, there: ToBeTold) -> int:
 
 
 def _elected(asked: RequestLength, there: ToBeTold) -> int:
-    return (len(there.image.partitions) + asked.rows(4)) * MESSAGE
+    return (len(there.image.partitions) + asked.numbers(4)) * MESSAGE
 
 
 HERE = "its reply is short, whatever the cluster contains"
@@ -158,7 +164,7 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: by_request(3, MESSAGE),
     ApiKey.DESCRIBE_CLUSTER: lambda _, there: len(there.image.brokers) * BROKER,
     ApiKey.DESCRIBE_PRODUCERS: lambda asked, _: (
-        PRODUCERS_MAX * PRODUCER + asked.size + asked.rows(4) * 32
+        PRODUCERS_MAX * PRODUCER + asked.size + asked.numbers(4) * VALUES
     ),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: HERE,
     ApiKey.LIST_CONFIG_RESOURCES: lambda _, there: (

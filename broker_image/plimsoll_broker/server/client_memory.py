@@ -44,6 +44,9 @@ _GRANT_PART = 8
 _FETCH_PART = 4
 """The part of the reply pool that fetches may not use: a quarter. Refusals, metadata and produce
 responses use it."""
+_PARSED_PART = 8
+"""The most that is taken for the parsed objects of a request before it is parsed, as a part of the
+pool of requests: an eighth. That number is an upper bound, judged by the request's length."""
 _ESTIMATE_PART = 8
 """The largest estimate of a reply's size, as a part of the pool: an eighth. The estimate is an
 upper bound, which may be many times the real size; the limit lets several connections of a
@@ -392,20 +395,27 @@ class RequestAccount:
             return False
         return True
 
-    def admit_alone(self, size: int, waiter: Waiter, held: int) -> bool:
-        """Return True if there is room for `size` bytes more, or if the principal holds nothing but
-        the `held` bytes of this request. Otherwise queue `waiter` and return False. In neither case
-        are any bytes taken."""
+    def parsed_before(self, most: int) -> int:
+        """Return the bytes that are counted for the objects of a request before it is parsed, if
+        they are `most` bytes at most."""
         intake = self._intake
-        if intake is None:
-            return True
-        shares = intake.shares
-        if 2 * (shares.used + size) <= shares.capacity or shares.admits(self.principal, size):
-            return True
+        return 0 if intake is None else min(most, intake.limit // _PARSED_PART)
+
+    def admit_parsed(self, most: int, waiter: Waiter, held: int) -> int | None:
+        """Make sure that there is room for the parsed objects of a request, which have `most` bytes
+        at most. Return the bytes taken: 0 while less than half of the intake is used with them, so
+        that a request that is answered at once costs nothing. If there is no room, queue `waiter`
+        and return None, unless the principal holds nothing but the `held` bytes of this request."""
+        intake = self._intake
+        if intake is None or 2 * (intake.shares.used + most) <= intake.limit:
+            return 0
+        size = self.parsed_before(most)
+        if 2 * (intake.shares.used + size) <= intake.limit:
+            return 0
         if intake.shares.held(self.principal) <= held:
-            return True
-        intake.wait(waiter, self.principal, size, 0)
-        return False
+            self.take(size)
+            return size
+        return size if self.admit(size, waiter, held) else None
 
     def take(self, size: int) -> None:
         """Count `size` bytes even if there is no room: they have been allocated already."""

@@ -472,7 +472,7 @@ class Session(asyncio.BufferedProtocol):
                 # The coroutine has not begun: its steps run in later turns and are charged there.
                 context.charges = owner.charges_of_steps(connection)
             slot.charges = context.charges
-            slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
+            self._receiver.keeps(slot, frame, charged, context)
             charged = 0
         finally:
             if charged:

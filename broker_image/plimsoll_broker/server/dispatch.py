@@ -16,7 +16,7 @@ from plimsoll_broker.server.connection_state import CloseConnection, ConnectionS
 from plimsoll_core.errors import Code
 from plimsoll_core.quotas.rates import Allowance
 from plimsoll_wire.api_versions import OWN_COPIES, SUPPORTED, ApiKey, Versions
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import decode_and_count, decode_request, encode_response
 
 Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]
@@ -38,8 +38,14 @@ class RequestContext:
 
     `rights`: what the client is authorized to do; None if no authorization is required. `charges`:
     the quota usage of the request; None if no quota applies, or if it was allowed ahead. In the
-    latter case its time is subtracted from `time_ahead`.
+    latter case its time is subtracted from `time_ahead`. `parsed`: the memory, in bytes, for which
+    the parsed request is counted; None until it is parsed. `settle`: counts it so, where the most
+    was assumed before; None if that is not needed.
     """
+
+    # Not set for each request: a short one is answered before they matter.
+    parsed: int | None = None
+    settle: Callable[[int], None] | None = None
 
     def __init__(
         self,
@@ -59,6 +65,18 @@ class RequestContext:
         self.rights: Any = None
         self.charges: Any = None
         self.time_ahead: Allowance | None = None
+
+    def decoded(self) -> Any:
+        """Return the parsed request. May be called in a thread; then call `settled` afterwards.
+        Raises MalformedMessage."""
+        request, parsed = decode_and_count(self.api_key, self.api_version, self.body)
+        self.parsed = max(parsed, self.parsed or 0)  # a guard may have left out refused items
+        return request
+
+    def settled(self) -> None:
+        """Count the parsed request for what it takes, instead of the most that it could."""
+        if self.settle is not None and self.parsed is not None:
+            self.settle(self.parsed)
 
 
 Result = Reply | Awaitable[Reply | None] | None

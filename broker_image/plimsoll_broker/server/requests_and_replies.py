@@ -31,17 +31,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plimsoll_broker.server.client_memory import MemoryAccount, NoRoom, RequestAccount, Waiter
 from plimsoll_broker.server.client_quotas import QuotaCharges
 from plimsoll_broker.server.connection_limits import ListenerLimits, Progress
 from plimsoll_broker.server.connection_state import CloseConnection
-from plimsoll_broker.server.dispatch import Buffer, Reply
-from plimsoll_wire.api_versions import ApiKey
+from plimsoll_broker.server.dispatch import Buffer, Reply, RequestContext
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 from plimsoll_wire.headers import RequestHeader, response_head
-from plimsoll_wire.messages import throttle_time_at
+from plimsoll_wire.messages import NUMBERS_MAX, request_density, throttle_time_at
+from plimsoll_wire.produce import NAMED_MAX as PRODUCED_MAX
+from plimsoll_wire.produce import PARSED_BYTES as PRODUCED_BYTES
+from plimsoll_wire.produce import PARTITION_BYTES_MIN as PRODUCED_BYTES_MIN
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -162,11 +165,11 @@ def later(result: Any) -> Later:
 
 class ReplySlot:
     """A request that cannot be answered yet, and its reply once that is made. `kept`: the bytes of
-    the intake that the request holds. `held`: the reply's bytes on the connection's account; None
-    if they are not counted. `began_ns`: the monotonic time at which the request was read.
-    `charges`: its quota usage."""
+    the intake that the request holds, `parsed` of them for its parsed objects. `held`: the reply's
+    bytes on the connection's account; None if they are not counted. `began_ns`: the monotonic time
+    at which the request was read. `charges`: its quota usage."""
 
-    __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "reply")
+    __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "parsed", "reply")
 
     def __init__(self, header: RequestHeader, began_ns: int, reply: Reply | None = None) -> None:
         self.header = header
@@ -174,18 +177,58 @@ class ReplySlot:
         self.charges: QuotaCharges | None = None
         self.reply = reply
         self.held: int | None = None
-        self.kept = 0
+        self.kept = self.parsed = 0
         self.future: Later | None = None
 
 
 _ASKED = struct.Struct(">hh")
 _FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
-PARSED_FACTOR = 16
-"""The memory of a parsed Fetch, as a multiple of its bytes: about 24 bytes a partition become
-350."""
-PARSED_MAX = 8 * 1024 * 1024
-"""The most memory, in bytes, that is counted for a parsed Fetch: a client's Fetch may name 20,000
-partitions."""
+UNCOUNTED_BYTES = 512
+"""The largest request, in bytes, that is parsed without room for its objects: nearly all requests
+of producers, consumers and group members. A Fetch, which waits longest, has no such limit."""
+
+
+class _Parsed(NamedTuple):
+    """The most memory of a parsed request with what its handler makes of it: `factor` times its
+    bytes, at most `bytes_max`."""
+
+    factor: float
+    bytes_max: int
+
+
+def _parsed(key: ApiKey, version: int) -> _Parsed:
+    if key is ApiKey.FETCH:
+        # About 24 bytes a partition become 350; a client's Fetch may name 20,000 partitions.
+        return _Parsed(16, 8 * 1024 * 1024)
+    if key is ApiKey.PRODUCE:
+        return _Parsed(PRODUCED_BYTES / PRODUCED_BYTES_MIN, PRODUCED_BYTES * PRODUCED_MAX)
+    density = request_density(key, version)
+    return _Parsed(density.per_byte, int(density.per_unit * NUMBERS_MAX))
+
+
+_PARSED: dict[bytes, _Parsed] = {}
+"""By the first bytes of a request, its key and version, for the served ones that were asked."""
+
+
+def parsed_most(frame: bytearray) -> int:
+    """Return the most memory, in bytes, that the parsed objects of a request can take, with what
+    its handler makes of them: judged by its API, version and length. Return 0 for a request that is
+    not served."""
+    asked = bytes(frame[:4])
+    found = _PARSED.get(asked)
+    if found is None:
+        if len(asked) < _ASKED.size:
+            return 0
+        key, version = _ASKED.unpack(asked)
+        versions = _VERSIONS.get(key)
+        if versions is None or not versions.serves(version):
+            return 0
+        found = _PARSED[asked] = _parsed(ApiKey(key), version)
+    factor, bytes_max = found
+    return min(int(len(frame) * factor), bytes_max)
+
+
+_VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}
 
 
 class RequestReceiver(Framer):
@@ -207,7 +250,7 @@ class RequestReceiver(Framer):
         self._limits = limits
         self._serves = serves
         self._account = account
-        # True if the next frame is a Fetch without room for its parsed objects.
+        # True if the next frame has no room for its parsed objects.
         self._held_back = False
         self._charged = 0  # intake bytes of the unfinished frame
         self.starved = False  # True while it waits for memory
@@ -233,18 +276,19 @@ class RequestReceiver(Framer):
         """Remove and return the next whole frame, with the bytes of the intake that it holds; the
         caller must pass these to `keeps` or `give_back`. Return None if there is no whole frame.
 
-        A Fetch may wait for records as parsed objects that are larger than its bytes. So a Fetch is
-        returned only when there is room for these objects; until then return None, and have
-        `waiter` woken when there may be room. Raises FrameTooLarge."""
+        A request is parsed into objects that are larger than its bytes. So it is returned only when
+        there is room for these objects; until then return None, and have `waiter` woken when there
+        may be room. Raises FrameTooLarge."""
         frame = self.next_frame()
         if frame is None:
             return None
-        if frame.startswith(_FETCH_KEY):
-            parsed = min(len(frame) * PARSED_FACTOR, PARSED_MAX)
-            if not self._account.admit_alone(parsed, waiter, self._charged):
+        if len(frame) > UNCOUNTED_BYTES or frame.startswith(_FETCH_KEY):
+            taken = self._account.admit_parsed(parsed_most(frame), waiter, self._charged)
+            if taken is None:
                 self.take_back(frame)
                 self._held_back = self.starved = True
                 return None
+            self._charged += taken
             if self._held_back:
                 self._held_back = self.starved = False
         charged, self._charged = self._charged, 0
@@ -268,8 +312,9 @@ class RequestReceiver(Framer):
         return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
-        """Take memory for the next bytes of a frame, and return True. If there is none, or a Fetch
-        is held back, return False; without memory `waiter` is woken when there may be some."""
+        """Take memory for the next bytes of a frame, and return True. If there is none, or a
+        request is held back, return False; without memory `waiter` is woken when there may be
+        some."""
         if self._held_back:
             return False
         growth = self.growth
@@ -283,18 +328,34 @@ class RequestReceiver(Framer):
         self.starved = False
         return True
 
-    def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
-        """Set the bytes of the intake that a request holds while it waits for its reply to its
-        length, and return them. `charged`: the bytes that it holds now. `parsed`: True to add an
-        estimate of its parsed objects."""
-        kept = len(frame)
-        if parsed:
-            kept += min(kept * PARSED_FACTOR, PARSED_MAX)
+    def keeps(
+        self, slot: ReplySlot, frame: bytearray, charged: int, context: RequestContext
+    ) -> None:
+        """Set the bytes of the intake that a request holds while it waits for its reply: its length
+        and the memory of its parsed objects. If it is not parsed yet, that is the most that they
+        can take, until `context.settled`. `charged`: the bytes that it holds now."""
+        if context.parsed is not None:
+            slot.parsed = context.parsed
+        else:
+            slot.parsed = self._account.parsed_before(parsed_most(frame))
+            if slot.header.api_key != ApiKey.FETCH:
+                context.settle = partial(self._settle, slot)
+        slot.kept = kept = len(frame) + slot.parsed
         if kept >= charged:
             self._account.take(kept - charged)
         else:
             self._account.give_back(charged - kept)
-        return kept
+
+    def _settle(self, slot: ReplySlot, parsed: int) -> None:
+        """Set the memory that is counted for the parsed objects of a waiting request, once they are
+        made. Do nothing if the request is answered, or its connection is lost."""
+        if slot.parsed:
+            more, slot.parsed = parsed - slot.parsed, parsed
+            slot.kept += more
+            if more >= 0:
+                self._account.take(more)
+            else:
+                self._account.give_back(-more)
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
         """Free the received bytes of a waiting request and give back their part of the intake; do
@@ -312,7 +373,7 @@ class RequestReceiver(Framer):
         Called when the request is answered or its connection is lost."""
         kept = slot.kept
         if kept:
-            slot.kept = 0
+            slot.kept = slot.parsed = 0
             self._account.give_back(kept)
 
     def give_back(self, charged: int) -> None:
@@ -535,6 +596,18 @@ class ReplyRoom:
         would deadlock. Raises CloseConnection if there was no room within ROOM_WAIT_S, or `size` is
         more than one principal may ever hold."""
         await self._take(self._account.admit(size))
+
+    def settle(self, size: int) -> bool:
+        """Have `size` bytes taken instead of an estimate, and return True. If they are more and
+        there is no room without waiting, change nothing and return False."""
+        more = self._account.admit_now(size - self._taken)
+        if more is None:
+            return False
+        if self._taken > size:
+            self._account.give_back(self._taken - size)
+            self._taken = size
+        self._taken += more
+        return True
 
     async def _take(self, admission: Awaitable[int]) -> None:
         try:

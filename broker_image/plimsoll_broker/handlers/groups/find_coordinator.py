@@ -20,7 +20,7 @@ from plimsoll_core.cluster.topic_names import GROUP_OFFSETS, METADATA_VERSION
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 _MANY_KEYS_VERSION = 4
 """The request version from which on a request may name many keys. Older versions are librdkafka's:
@@ -97,7 +97,7 @@ def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
     """Return the encoded response, and True if `__consumer_offsets` does not exist and must be
     created before the client retries."""
     version = context.api_version
-    request = decode_request(context.api_key, version, context.body)
+    request = context.decoded()
     kind = getattr(request, "key_type", _GROUP)
     many = version >= _MANY_KEYS_VERSION
     keys = request.coordinator_keys if many else (request.key,)

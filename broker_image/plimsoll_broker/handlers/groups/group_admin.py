@@ -95,7 +95,12 @@ def _member(member: DescribedMember) -> dict[str, Any]:
     }
 
 
-DESCRIBE_GROUPS = GroupApi(_describe_operations, _describe_values, AclOperation.DESCRIBE)
+DESCRIBE_GROUPS = GroupApi(
+    _describe_operations,
+    _describe_values,
+    AclOperation.DESCRIBE,
+    rows=lambda coordinators: coordinators.members,
+)
 
 
 def _list_operations(request: GroupRequest) -> Iterator[ListGroups]:
@@ -137,7 +142,12 @@ def _listed_values(listed: ListedGroup) -> dict[str, Any]:
     }
 
 
-LIST_GROUPS = GroupApi(_list_operations, _list_values, AclOperation.DESCRIBE)
+LIST_GROUPS = GroupApi(
+    _list_operations,
+    _list_values,
+    AclOperation.DESCRIBE,
+    rows=lambda coordinators: coordinators.groups,
+)
 
 
 def _deleted_group(request: GroupRequest) -> list[str]:

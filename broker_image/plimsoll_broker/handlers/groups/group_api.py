@@ -10,7 +10,7 @@ sent. A longer one waits in its connection's line, and later ones wait behind it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
@@ -36,7 +36,7 @@ from plimsoll_core.groups.operations import (
     Operation,
 )
 from plimsoll_core.security.acl import AclOperation
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 T = TypeVar("T")
 
@@ -86,13 +86,18 @@ class GroupApi:
     the iterator is advanced to the next one. `tells` returns the response's values from the
     answers, which are in the order of the operations; it may run in a thread. `right`: the right
     that a client needs for each named group. `topics` returns the topics that a request names, and
-    `topic_right` is the right that a client needs for each of them."""
+    `topic_right` is the right that a client needs for each of them.
+
+    `rows` returns the most rows of all answers to a request, for an API that tells of what the
+    coordinators have, and not only of what its request names: room for so many is taken before the
+    coordinators are asked."""
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
     tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
     right: AclOperation
     topics: Callable[[Any], Iterable[str]] | None = None
     topic_right: AclOperation = AclOperation.READ
+    rows: Callable[[Coordinators], int] | None = None
     writes: bool = False
     """True if the request's bytes count for the quota `producer_byte_rate`."""
 
@@ -100,7 +105,7 @@ class GroupApi:
         """Parse a request, and check the client's rights to its topics, once, so that operations
         and reply agree. If the client has no right to the request's group, all of its topics are
         refused."""
-        value = decode_request(context.api_key, context.api_version, context.body)
+        value = context.decoded()
         rights = context.rights
         if rights is None or self.topics is None:
             return GroupRequest(context, value)
@@ -125,6 +130,18 @@ class _Question(NamedTuple):
 
     op: Operation
     asker: Asker
+
+
+class _Heard(NamedTuple):
+    """The answers to a request. `rows`: the rows that they take in its reply; `size`: the most
+    memory, in bytes, that these rows take while they are encoded."""
+
+    answers: list[object]
+    rows: int
+    size: int
+
+
+_NOTHING_HEARD = _Heard([], 0, 0)
 
 
 class GroupHandler:
@@ -154,11 +171,17 @@ class GroupHandler:
         short = len(context.body) <= BYTES_AT_ONCE
         read = partial(self._api.read, context)
         request = read() if short else await self._aside.do(read)
+        context.settled()
+        if self._api.rows is not None:
+            return self._later(request, self._gathered(request, self._api.rows))
         return await self._in_slices(request, [], self._ask(request, self._api.asks(request)))
 
     async def _in_slices(
         self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question]
     ) -> Served:
+        if self._api.rows is not None:
+            asked.clear()
+            return self._later(request, self._gathered(request, self._api.rows))
         asked += [one async for one in in_turns(rest)]
         return self._answered(request, asked)
 
@@ -187,32 +210,61 @@ class GroupHandler:
                 for (op, _), answer in zip(asked, answers, strict=True):
                     self._coordinators.stats.answered(op, answer)
                 return self._reply(request, answers)
-        reply = asyncio.ensure_future(
-            in_steps(request.context.charges, self._when_answered(request, asked))
-        )
+            if None not in answers and self._api.rows is not None:
+                return self._later(request, self._gathered(request, self._api.rows))
+        reply = self._later(request, self._when_answered(request, asked))
         # Not in the task itself: one that is cancelled before its first turn never runs.
         reply.add_done_callback(partial(self._close, asked))
         return reply
 
-    async def _when_answered(self, request: GroupRequest, asked: list[_Question]) -> Reply | None:
+    def _later(
+        self, request: GroupRequest, reply: Coroutine[Any, Any, Reply | None]
+    ) -> asyncio.Task[Reply | None]:
+        return asyncio.ensure_future(in_steps(request.context.charges, reply))
+
+    async def _gathered(
+        self, request: GroupRequest, rows: Callable[[Coordinators], int]
+    ) -> Reply | None:
+        """Take room for the most rows that the answers can have, ask the coordinators, and return
+        the reply. If the answers are larger and there is no more room at once, drop them, wait for
+        room, and ask again: waiting requests hold none."""
         with ReplyRoom(request.context.connection.account) as room:
-            answers: list[object] = []
-            rows = size = 0
-            async for one in in_turns(asked):
-                answer = await _heard(one.asker)
-                while isinstance(answer, GroupShrunk):
-                    (again,) = self._ask(request, (one.op,))
-                    answer = await _heard(again.asker)
-                # The right may have been revoked meanwhile.
-                answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
-                self._coordinators.stats.answered(one.op, answers[-1])
-                rows += _rows(answers[-1])
-                async for row_size in in_turns(_sizes(answers[-1])):
-                    size += row_size
-            await room.take(size)
-            reply = partial(self._reply, request, answers)
-            short = rows <= ROWS_AT_ONCE
-            return room.reply(reply() if short else await self._aside.do(reply))
+            await room.take_estimate(rows(self._coordinators) * _ROW_BYTES)
+            found = await self._gather(request, self._ask(request, self._api.asks(request)))
+            if not room.settle(found.size):
+                size, found = found.size, _NOTHING_HEARD
+                room.give_back()
+                await room.take(size)
+                found = await self._gather(request, self._ask(request, self._api.asks(request)))
+            return await self._made(request, found, room)
+
+    async def _when_answered(self, request: GroupRequest, asked: list[_Question]) -> Reply | None:
+        found = await self._gather(request, asked)
+        with ReplyRoom(request.context.connection.account) as room:
+            await room.take(found.size)
+            return await self._made(request, found, room)
+
+    async def _gather(self, request: GroupRequest, asked: Iterable[_Question]) -> _Heard:
+        """Wait for the answers to these questions, and return them. Count them in the metrics."""
+        answers: list[object] = []
+        rows = size = 0
+        async for one in in_turns(asked):
+            answer = await _heard(one.asker)
+            while isinstance(answer, GroupShrunk):
+                (again,) = self._ask(request, (one.op,))
+                answer = await _heard(again.asker)
+            # The right may have been revoked meanwhile.
+            answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
+            self._coordinators.stats.answered(one.op, answers[-1])
+            rows += _rows(answers[-1])
+            async for row_size in in_turns(_sizes(answers[-1])):
+                size += row_size
+        return _Heard(answers, rows, size)
+
+    async def _made(self, request: GroupRequest, found: _Heard, room: ReplyRoom) -> Reply:
+        reply = partial(self._reply, request, found.answers)
+        short = found.rows <= ROWS_AT_ONCE
+        return room.reply(reply() if short else await self._aside.do(reply))
 
     def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
         values = self._api.tells(request, answers)

@@ -41,7 +41,6 @@ from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_request
 
 IN_HANDLER = free
 _OF_ALL = (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
@@ -211,7 +210,7 @@ def _handle(
     passage = _Passage(context, rights, guard, handler, aside)
     if not is_short(context):
         return passage.later(None)
-    request = decode_request(context.api_key, context.api_version, context.body)
+    request = context.decoded()
     if authority.topics <= THINGS_AT_ONCE or not asks_for_all(context, request):
         return passage.now(request)
     if rights.has_asked(context.api_key, context.api_version, context.body):
@@ -254,7 +253,7 @@ class _Passage:
         thread."""
         if request is None:
             context = self._context
-            request = decode_request(context.api_key, context.api_version, context.body)
+            request = context.decoded()
         return self._guard(Asking(self._context, request, self._rights))
 
     def _carry_out(self, verdict: Guarded) -> Result:
