@@ -21,7 +21,8 @@ from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.metalog.directory import DirectoryLog
 
 try:
-    from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+    from plimsoll_operator.controller.controller_options import ControllerOptions
+    from plimsoll_operator.controller.controller_term import Controller, Outcome
 except ImportError:  # where release 0.2 has them
     from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 

@@ -13,6 +13,8 @@ from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Make = Callable[[int], Broker]
 Three = tuple[Broker, Broker, Broker]
 

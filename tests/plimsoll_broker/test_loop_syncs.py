@@ -17,6 +17,8 @@ from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
 

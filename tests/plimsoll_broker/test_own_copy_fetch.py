@@ -16,6 +16,8 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import iter_headers
 from plimsoll_wire.fetch import DEBUGGING_CONSUMER, FetchedPartition
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Three = tuple[Broker, Broker, Broker]
 CRC_AT = 17
 

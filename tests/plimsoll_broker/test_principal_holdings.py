@@ -16,6 +16,8 @@ MADE_IN = {
     "broker_image/plimsoll_broker/server/client_memory.py": 2,  # replies, requests
     "broker_image/plimsoll_broker/server/connection_limits.py": 1,  # connections of …
     "broker_image/plimsoll_broker/server/fair_work.py": 2,  # threads, long work
+    # Told of where the log store is assembled.
+    "broker_image/plimsoll_broker/storage/segment_room.py": 1,
     "core/plimsoll_core/groups/memory.py": 3,  # group memory, groups, members
     "core/plimsoll_process/log_lines.py": 1,  # audit
     # What threads have on the way to the loop's: there for a turn of the loop.

@@ -25,6 +25,8 @@ from plimsoll_broker.storage.log_store import DELETE_DELAY_MS, DeletedDirectorie
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Make = Callable[[int], Broker]
 
 

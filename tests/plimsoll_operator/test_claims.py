@@ -16,7 +16,8 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
 from plimsoll_operator.controller import decision_clock as clock_module
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.controller.metadata_restoration import RestorationOptions
 from plimsoll_operator.controller.restore_decision import Restore
 

@@ -24,7 +24,8 @@ from plimsoll_core.messages.requests import (
     Registered,
     SetMembers,
 )
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.metalog import log_integrity
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import (

@@ -13,7 +13,8 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import SetMembers
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.metalog.interface import LogUnavailable
 from plimsoll_operator.metalog.kube_objects import Place

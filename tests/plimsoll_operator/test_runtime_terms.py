@@ -34,7 +34,8 @@ from plimsoll_core.messages.topics import (
     TopicConfigChanges,
 )
 from plimsoll_operator.controller import controller_term, decision_clock
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
     AppendRefused,

@@ -14,7 +14,8 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Registered
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.metalog.directory import DirectoryLog
 
 WAIT_S = 30

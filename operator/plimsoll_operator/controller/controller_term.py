@@ -13,8 +13,8 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 from uuid import UUID
@@ -55,6 +55,7 @@ from plimsoll_operator.controller.commit_queue import (
     Subscriber,
     TermEnded,
 )
+from plimsoll_operator.controller.controller_options import ControllerOptions
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
 from plimsoll_operator.controller.drill_orders import DrillOrders
@@ -65,10 +66,7 @@ from plimsoll_operator.controller.metadata_regression_claims import (
 )
 from plimsoll_operator.controller.metadata_restoration import (
     BackupOffer,
-    ReadBackup,
     Restoration,
-    RestorationOptions,
-    no_backup,
     read_in_time,
 )
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
@@ -86,7 +84,6 @@ from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
     MetadataLogError,
-    OpenedLog,
     SnapshotRequired,
     UnknownRecord,
 )
@@ -110,66 +107,6 @@ class Outcome(Enum):
 
 
 T = TypeVar("T")
-WAITS = RestorationOptions()
-EMPTY_LOG = RestorationOptions(quiet_ms=120_000, all_ms=120_000)
-"""How long copies are awaited if the log is empty: no broker may run yet."""
-
-
-async def _expects_none() -> frozenset[BrokerId]:
-    return frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerOptions:
-    """Options of a controller that differ between Kubernetes, local mode and tests. Durations are
-    in milliseconds."""
-
-    always_confirmed: bool = False
-    """True if this process holds a lock on the metadata log, so that no other can commit to it."""
-    confirmed_ms: int = 3_000
-    tick_ms: int = 500
-    backoff_ms: int = 100
-    backoff_ms_max: int = 5_000
-    claim_ms: int = 60_000
-    """For how many milliseconds a broker that no longer reports is believed to hold metadata that
-    this log lacks. After that, the controller waits `listen_ms` for a report of the broker before
-    it commits anything."""
-    listen_ms: int = 10_000
-    on_open: Callable[[OpenedLog], None] | None = None
-    """Called with the log each time it was read, before the term's first commit."""
-    topic_id_key: bytes = field(default=b"", repr=False)
-    """Random key from which topic ids are made. If empty, topic ids are predictable, as in
-    simulations."""
-    waited_ms: Callable[[], int] = lambda: 0
-    """Function that returns for how many milliseconds in total this process was ready to run but
-    had no processor. This time does not count as a broker's silence: requests that arrived
-    meanwhile may still be unread."""
-    restoration: RestorationOptions = WAITS
-    """How long brokers' copies are awaited if the metadata log lost records."""
-    empty_log: RestorationOptions = EMPTY_LOG
-    restore_choice: Callable[[], str] = lambda: ""
-    """Function that returns the history that a person has confirmed to restore (`Restore.choice`),
-    or an empty string."""
-    expects_copies: Callable[[], Awaitable[frozenset[BrokerId]]] = _expects_none
-    """Function that returns the brokers with volumes of this cluster. If there are any, an empty
-    metadata log lost its records: it is restored from their copies before anything is committed."""
-    read_backup: ReadBackup = no_backup
-    """Function that reads the cluster's backup, up to the point that a person asks for."""
-    point_asked: Callable[[], bool] = lambda: False
-    """Function that returns True if a person asks for a point of the backup. Otherwise the backup
-    is not read while brokers' copies will do."""
-    backup_asked: Callable[[], bool] = lambda: False
-    """Function that returns True if an empty metadata log is not begun while there may be a backup:
-    a person asks for one of its points, or states the id of a former cluster."""
-    on_restoring: Callable[[str], None] = lambda _: None
-    """Called when the controller begins to restore its log from brokers' copies, with the reason
-    for people."""
-    opinion_ms: int = 60_000
-    """For how many milliseconds this controller remembers that it handed over because many brokers
-    fell silent at once. The time is longer than the pause in which another operator may lead. An
-    older observation says nothing about brokers that fall silent much later."""
-
-
 logger = logging.getLogger("plimsoll.controller")
 
 TAKE_OVER_ATTEMPTS = 5

@@ -35,7 +35,8 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance_windows import HoursClock
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.backup.backup_writer import BackupState
-from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_options import ControllerOptions
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
