@@ -323,16 +323,10 @@ class Controller:
             return dismissal
         if not self._consistent(request):
             return answered(
-                not_controller(
-                    "The request was not carried out, because a broker holds metadata that "
-                    "contradicts the metadata log; the controller checks that by itself. Retry."
-                )
+                not_controller("A broker holds metadata that contradicts the metadata log; retry.")
             )
         if isinstance(request, BrokerProvenDead):
-            text = (
-                "LogCluster %s: broker %d has certainly ended and is fenced at once, so that "
-                "other brokers lead its partitions: %s"
-            )
+            text = "LogCluster %s: broker %d has certainly ended and is fenced at once: %s"
             logger.info(text, self.name, request.broker_id, request.evidence)
         return self._decide(request)
 
@@ -394,12 +388,7 @@ class Controller:
         if not is_dismissed(known, request) or not is_foreign(self.tail, request):
             return None
         if self.unconfirmed:
-            return answered(
-                not_controller(
-                    "The request was not carried out, because this controller may have been "
-                    "replaced by another one; retry."
-                )
-            )
+            return answered(not_controller("Another controller may have replaced this one; retry."))
         assert isinstance(request, RegisterBroker | Heartbeat), "it reports a position"
         return asyncio.ensure_future(self._dismissed(request.broker_id))
 
