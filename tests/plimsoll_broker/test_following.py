@@ -33,7 +33,9 @@ class Hosted:
             log_start_offset=0, log_end_offset=0, countable_end=0, incomplete=False
         )
         self.replica = SimpleNamespace(
-            fetches_from=LEADER, position=lambda: FetchPosition(0, self.end, None)
+            fetches_from=LEADER,
+            position=lambda: FetchPosition(0, self.end, None),
+            compacted_copy=SimpleNamespace(must_begin_again=False),
         )
 
 
@@ -207,6 +209,14 @@ def test_follower_fetches_nothing_beyond_its_disk() -> None:
     assert not made.ask(0).topics
     one.log.countable_end = 3
     assert ask(made, BACKOFF_MS)[1] == [1]
+
+
+def test_half_copy_of_former_term_is_not_fetched() -> None:
+    """Its position might bring it into the ISR before it is discarded."""
+    made, (one,) = following(0)
+    one.replica.compacted_copy.must_begin_again = True
+    assert ask(made)[1] == []
+    assert [lost.followed.hosted for lost in made.take_lost()] == [one]
 
 
 def test_request_names_at_most_a_thousand_partitions() -> None:

@@ -47,7 +47,9 @@ class Scene:
         partition = SimpleNamespace(leader=leader)
         return SimpleNamespace(
             key=PartitionKey(TOPIC, index),
-            replica=SimpleNamespace(failed=False, partition=partition, position=lambda: position),
+            replica=SimpleNamespace(
+                failed=False, leaving=False, partition=partition, position=lambda: position
+            ),
         )
 
     async def look(self, *, epoch: int | None = None) -> list[tuple[int, int]]:

@@ -130,7 +130,7 @@ def test_compacted_log_is_never_truncated_below_commit() -> None:
     log.holes = False
     assert copy.least_cut == 0
     log.holes, log.log_end_offset = True, 0
-    copy.cut()
+    copy.ends_here()
     assert copy.least_cut == 0
 
 
@@ -142,9 +142,12 @@ def test_half_done_copy_begins_again_in_new_epoch() -> None:
     copy.committed(120)  # by its leader, of which it copies what a cleaner left
     copy.new_term()
     assert copy.must_begin_again
-    log.log_end_offset = 0
-    copy.cut()
+    log.log_end_offset = 110
+    copy.ends_here()  # it leads with half of the copy
     assert not copy.must_begin_again
+    copy.new_term()
+    assert not copy.must_begin_again
+    assert copy.least_cut == 110
 
 
 @pytest.mark.parametrize(

@@ -377,9 +377,6 @@ class Fetcher:
             return None
         if reply.code != Code.NONE:
             return _Lost(question) if self._refused(followed, reply.code) else None
-        if hosted.replica.compacted_copy.must_begin_again:
-            self._back_off(followed)
-            return _Lost(question, nothing_shared=True)
         if reply.diverging is not None:
             # The reply's high watermark does not apply to a log that is about to be truncated.
             end, least = EndOffset(*reply.diverging), hosted.replica.compacted_copy.least_cut
@@ -479,6 +476,17 @@ class Fetcher:
         if not lost.nothing_shared:
             reset = follower.reset(hosted.log, start, end, least)
         if reset is None:
+            return
+        leaving = hosted.replica.leaving
+        if not hosted.replica.may_reset(reset):
+            if not leaving:
+                logger.error(
+                    "%r: this follower's log must be discarded and copied again; it leaves the ISR "
+                    "first, so that it is not elected meanwhile",
+                    hosted,
+                )
+                self._manager.report_due.set()
+            self._back_off(lost.question.followed)
             return
         if not await self._lowered({hosted.place: reset.offset}, all_goes=reset.discard):
             self._back_off(lost.question.followed)

@@ -237,8 +237,8 @@ class FollowerSession:
 
     def take_lost(self) -> list[Question]:
         """Return the questions of the partitions that `ask` left out because their logs are
-        incomplete, and clear the list. Each such log must be discarded and copied from the leader's
-        log start."""
+        incomplete or copied in part, and clear the list. Each such log must be discarded and copied
+        from the leader's log start."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -250,8 +250,8 @@ class FollowerSession:
     def _question(self, key: Key, now_ms: int) -> Question | None:
         """Return the position to send for a partition. If the partition cannot be requested now,
         return None: it is delayed already or removed; or it has another leader or waits for a
-        flush, and is delayed now; or its log is incomplete, and it is delayed and added to the list
-        of `take_lost`."""
+        flush, and is delayed now; or its log must be copied anew, and it is delayed and added to
+        the list of `take_lost`."""
         followed = self._followed.get(key)
         if followed is None or key in self._resting:
             return None
@@ -265,8 +265,9 @@ class FollowerSession:
             self._rest_until(followed, now_ms + BACKOFF_MS)
             return None
         question = Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
-        if hosted.log.incomplete:
-            # A leader would count everything below the fetch offset as present.
+        if hosted.log.incomplete or hosted.replica.compacted_copy.must_begin_again:
+            # A leader would count everything below the fetch offset as present, and might propose
+            # the replica for the ISR.
             self._lost.append(question)
             self.rest(followed, now_ms)
             return None

@@ -214,8 +214,9 @@ class RecoveryReports:
             await set_within(self._manager.report_due, LOGS_PERIOD_MS / 1000)
 
     def _failed(self) -> list[Report]:
-        """Return the reports of this broker's replicas that are offline and still in an ISR; an
-        empty list if there is none."""
+        """Return the reports of this broker's replicas that are offline and still in an ISR, or
+        must leave an ISR or an ELR before their logs are discarded; an empty list if there is
+        none."""
         manager = self._manager
         keys = [hosted.key for hosted in manager if hosted.replica.failed] + list(manager.broken)
         partitions = manager.image.partitions if manager.image is not None else {}
@@ -223,6 +224,11 @@ class RecoveryReports:
             FailedReplica(topic_id=key.topic_id, index=key.index)
             for key in keys
             if key in partitions and self._broker_id in partitions[key].isr
+        ]
+        found += [
+            FailedReplica(topic_id=hosted.key.topic_id, index=hosted.key.index, lost=True)
+            for hosted in manager
+            if hosted.replica.leaving and hosted.replica.electable
         ]
         return [
             ReportFailedReplicas(
@@ -289,5 +295,6 @@ class RecoveryReports:
 def _shown(request: Report) -> str:
     """Return what the report is about, for log lines."""
     if isinstance(request, ReportFailedReplicas):
-        return f"{counted(len(request.replicas), 'replica')} offline on this broker"
+        count = counted(len(request.replicas), "replica")
+        return f"{count} offline or to be copied anew on this broker"
     return f"the log ends of {counted(len(request.logs), 'replica')} without a leader"

@@ -161,13 +161,18 @@ class ReportReplicaLogs(Message, frozen=True, kw_only=True):
 
 
 class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica that must not be elected. `lost`: its log is online, but its broker is about to
+    discard it and copy the leader's."""
+
     topic_id: UUID
     index: int
+    lost: bool = False
 
 
 class ReportFailedReplicas(Message, frozen=True, kw_only=True):
     """Report ISR replicas on a failed or full disk. They count as offline until their broker
-    restarts, reports their logs (`ReportReplicaLogs`) or fetches for them as a follower."""
+    restarts, reports their logs (`ReportReplicaLogs`) or fetches for them as a follower. Report
+    members of the ISR or the ELR with a log that must be copied anew (`FailedReplica.lost`)."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -190,7 +190,8 @@ class CompactedCopy:
         behind = self.superseded_below > self._log.log_end_offset
         self.must_begin_again = self._log.holes and behind
 
-    def cut(self) -> None:
-        """Record that the log was truncated, or emptied to be copied anew."""
+    def ends_here(self) -> None:
+        """Record that the log is whole as far as it reaches: it was truncated or emptied, or this
+        replica leads with it."""
         self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
         self.must_begin_again = False

@@ -97,6 +97,7 @@ class Replica:
         "compacted_copy",
         "high_watermark",
         "leader",
+        "leaving",
         "log",
         "parked",
         "partition",
@@ -121,6 +122,8 @@ class Replica:
         self.role: Role = HALTED  # written by `_become` alone
         # The role's leader, if it leads: beside it, since each produce and each fetch reads it.
         self.leader: Leader | None = None
+        # True if its log must be discarded, and it has to leave the ISR and the ELR first.
+        self.leaving = False
         self.waiters = Waiters()
         self.parked = ParkedFetches()
         self._answers: list[Answered] = []
@@ -148,6 +151,8 @@ class Replica:
             return
         new_term = partition.leader_epoch > known.leader_epoch
         self.partition = partition
+        if new_term:
+            self.leaving = False
         if self.role is FAILED:
             return  # a log that is opened anew has a new replica
         if new_term and (self.log.epochs.latest or 0) > partition.leader_epoch:
@@ -174,6 +179,8 @@ class Replica:
             self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
             end = self.log.log_end_offset
             self.log.epochs.assign(partition.leader_epoch, end)
+            # The others copy what it leads with, also if it was elected in the middle of a copy.
+            self.compacted_copy.ends_here()
             leader = Leader(self._around.broker_id, partition, end, now_ms)
             if self.log.superseding_lost:
                 leader.copied_anew = set()
@@ -440,12 +447,27 @@ class Replica:
             and asked.fetch_offset == self.log.log_end_offset
         )
 
+    @property
+    def electable(self) -> bool:
+        """True if the replica may be elected cleanly: it is in the ISR or the ELR by its
+        metadata."""
+        me, partition = self._around.broker_id, self.partition
+        return me in partition.isr or me in partition.elr
+
+    def may_reset(self, reset: follower.Reset) -> bool:
+        """Return True if the log may be reset now. A replica that is `electable` discards no record
+        at or above the leader's log start: elected before it has copied them, it would lose them.
+        Set `leaving` and return False then; the broker reports it."""
+        discards = reset.discard and reset.offset < self.log.log_end_offset
+        self.leaving = discards and self.electable
+        return not self.leaving
+
     def cut(self) -> None:
         """Record that the log was truncated or emptied, and move the high watermark into the log's
         range."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
-        self.compacted_copy.cut()
+        self.compacted_copy.ends_here()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
         """Record that the batches of a leader's reply, if any, have been appended, and set the high

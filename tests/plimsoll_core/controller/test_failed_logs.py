@@ -12,12 +12,16 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Done, FailedReplica, Refused, ReportFailedReplicas
 
 
-def failed(world: Any, broker: int, *indexes: int, broker_epoch: int | None = None) -> Any:
+def failed(
+    world: Any, broker: int, *indexes: int, broker_epoch: int | None = None, lost: bool = False
+) -> Any:
     epoch = world.image.brokers[BrokerId(broker)].broker_epoch
     request = ReportFailedReplicas(
         broker_id=BrokerId(broker),
         broker_epoch=BrokerEpoch(epoch if broker_epoch is None else broker_epoch),
-        replicas=tuple(FailedReplica(topic_id=world.p().topic_id, index=i) for i in indexes),
+        replicas=tuple(
+            FailedReplica(topic_id=world.p().topic_id, index=i, lost=lost) for i in indexes
+        ),
     )
     return world.ask(request)
 
@@ -119,3 +123,32 @@ def test_replica_that_follows_again_may_lead(served: Any) -> None:
     for other in others:
         failed(served, other, 0)
     assert served.p(0).leader == victim
+
+
+def test_follower_that_copies_anew_leaves_isr_and_elr(served: Any) -> None:
+    leader, second, third = served.p(0).replicas
+    failed(served, third, 0, lost=True)
+    assert served.p(0).isr == (leader, second)
+    failed(served, second, 0)
+    assert (served.p(0).isr, served.p(0).elr) == ((leader,), (second,))
+    failed(served, second, 0, lost=True)
+    p = served.p(0)
+    assert (p.leader, p.isr, p.elr) == (leader, (leader,), ())
+    assert p.last_known_elr == (second,)
+    served.propose([leader, third])
+    assert served.p(0).isr == (leader, third), "its log is online"
+
+
+def test_replica_that_leads_copies_nothing_anew(served: Any) -> None:
+    """A report that arrives after the election of its sender, or of nobody."""
+    served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
+    leader, second, third = served.p(0).replicas
+    before = served.p(0)
+    failed(served, leader, 0, lost=True)
+    assert served.p(0) == before
+    for victim in (leader, second, third):
+        failed(served, victim, 0)
+    before = served.p(0)
+    assert third in before.elr
+    failed(served, third, 0, lost=True)
+    assert served.p(0) == before

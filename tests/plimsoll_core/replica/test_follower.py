@@ -345,3 +345,21 @@ def test_empty_log_takes_batch_with_its_start() -> None:
     assert follower.appendable([straddling, next_one], 1, copy.log) == 2
     assert follower.appendable([Batch(2, 1, 1)], 1, copy.log) is None, "it ends before the start"
     assert follower.appendable([next_one], 1, copy.log) is None, "it leaves a gap"
+
+
+def test_electable_follower_discards_nothing_before_it_left() -> None:
+    copy = Copy(2, term(1, 0))
+    copy.take([Batch(0, 0, 9)], high_watermark=10)
+    assert not copy.replica.may_reset(follower.begin_again(0))
+    assert copy.replica.leaving
+    assert copy.replica.may_reset(follower.Reset(5, discard=False)), "a truncation"
+    assert copy.replica.may_reset(follower.begin_again(10)), "its leader has none of its records"
+    assert not copy.replica.leaving
+    copy.hear(
+        a_partition(leader=1, leader_epoch=0, partition_epoch=1, isr=(1,), elr=(2,), min_isr=2)
+    )
+    assert not copy.replica.may_reset(follower.begin_again(0))
+    copy.hear(a_partition(leader=1, leader_epoch=0, partition_epoch=2, isr=(1,), min_isr=2))
+    assert copy.replica.may_reset(follower.begin_again(0))
+    copy.hear(term(3, 3))
+    assert not copy.replica.leaving

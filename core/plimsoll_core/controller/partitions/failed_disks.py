@@ -4,11 +4,13 @@
 while its log is offline; its broker keeps its other partitions. The log returns when its broker
 restarts, or when a full disk has room again and the broker has reopened the log. The broker then
 reports the log (`back_in_service`, for a partition without a leader) or follows, and the leader
-proposes it for the ISR. `hand_leaders_over` is called for heartbeats: a broker that refuses
-clients' records (`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to
-ISR members on brokers that accept records, if there are any. None returns before it accepts records
-again (`leader_elections`). Source: the heartbeat rule of docs/protocol.md for offline log
-directories."""
+proposes it for the ISR. A follower that must copy its log anew leaves the ISR and the ELR first.
+
+`hand_leaders_over` is called for heartbeats: a broker that refuses clients' records
+(`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to ISR members on
+brokers that accept records, if there are any. None returns before it accepts records again
+(`leader_elections`). Source: the heartbeat rule of docs/protocol.md for offline log directories.
+"""
 
 from __future__ import annotations
 
@@ -73,17 +75,23 @@ def report_failed(turn: DecisionContext, request: ReportFailedReplicas) -> Answe
     failed = request.broker_id
     told = request.replicas[: turn.settings.slice_partitions_max]
     # Each partition once: a change is made from the partition as it was.
-    keys = dict.fromkeys(PartitionKey(replica.topic_id, replica.index) for replica in told)
-    keys = {key: None for key in keys if key in turn.image.partitions}
-    for key in keys:
-        # Whatever is decided later in this term: electing it would only be answered by this again.
-        turn.soft.failed.setdefault(key, {})[failed] = request.broker_epoch
-    partitions = [turn.image.partitions[key] for key in keys]
-    wishes = [
-        (p, PartitionUpdate(isr=[member for member in p.isr if member != failed]))
-        for p in partitions
-        if failed in p.isr
-    ]
+    keys = {PartitionKey(replica.topic_id, replica.index): replica.lost for replica in told}
+    partitions = {key: p for key in keys if (p := turn.image.partitions.get(key)) is not None}
+    failures: list[tuple[Partition, PartitionUpdate]] = []
+    losses: list[tuple[Partition, PartitionUpdate]] = []
+    for key, p in partitions.items():
+        rest = [member for member in p.isr if member != failed]
+        if not keys[key]:
+            # Whatever is decided later in this term: electing it would only be answered by this
+            # again.
+            turn.soft.failed.setdefault(key, {})[failed] = request.broker_epoch
+            if failed in p.isr:
+                failures.append((p, PartitionUpdate(isr=rest)))
+        elif p.leader not in (None, failed) and (failed in p.isr or failed in p.elr):
+            # Only a follower discards its log.
+            losses.append((p, PartitionUpdate(isr=rest, lost=frozenset({failed}))))
+    without = frozenset({failed})
     cause = f"storage: broker {failed} has no disk that takes this log"
-    turn.change(wishes, cause, without=frozenset({failed}))
+    turn.change(failures, cause, without=without)
+    turn.change(losses, f"broker {failed} has to copy this log anew", without=without)
     return Done()
