@@ -15,12 +15,14 @@ from plimsoll_broker.replication import cleaning_work
 from plimsoll_broker.replication.cleaning_work import CleaningProcess
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.storage.cleaner.process import Pace
-from plimsoll_broker.storage.cleaner.round import CleaningFailed
+from plimsoll_broker.storage.cleaner.round import CleaningFailed, CleaningJob
 from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
+from plimsoll_core.messages.topics import TopicObjectGone
 from plimsoll_wire.api_versions import ApiKey
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -276,6 +278,41 @@ async def test_log_changed_during_read_is_not_damaged(
     seen = told(one.manager)
     assert (seen["cleaner_failures_total"], seen["cleaner_uncleanable_logs"]) == (0, 0)
     assert not cleaner._uncleanable
+
+
+@pytest.mark.parametrize("how", ["cut", "made again"])
+async def test_note_of_a_round_is_about_its_log(
+    controller: Controller, broker: Make, how: str
+) -> None:
+    """Otherwise the new or shorter log would count as incomplete after the next restart."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    old, cleaner = one.hosted("t"), a_cleaner(one)
+    begin = cleaner._work.begin
+
+    async def changed_meanwhile(job: CleaningJob) -> int:
+        end = await begin(job)
+        if how == "cut":
+            old.log.truncate_to(3)
+        else:
+            gone = TopicObjectGone(
+                object=TopicObject(namespace="test", name="t", uid="t"),
+                server_now_ms=10**12,
+                grace_ms=0,
+                removals_per_hour_max=99,
+                acknowledged=True,
+            )
+            while "t" in controller.image.topic_ids:
+                controller.request(gone)
+            controller.create("t", (0,), **COMPACT)
+            await until(lambda: one.manager.by_name("t", 0) not in (None, old))
+        return end
+
+    cleaner._work.begin = changed_meanwhile  # type: ignore[method-assign]
+    await cleaner.run()
+    assert (one.store.superseding_ends.get(("t", 0)) or 0) <= a_log(one).log_end_offset
+    assert not one.store.superseding_lost(a_log(one))
 
 
 # --- in a process of its own ----------------------------------------------------------------------

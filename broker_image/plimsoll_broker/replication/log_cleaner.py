@@ -209,6 +209,8 @@ class LogCleaner:
         CleaningFailed."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)
+        if not manager.is_here(hosted) or log.cuts != cuts:
+            return False  # the note would be about another topic's log, or a shorter one
         # Persist this first: a log that ends below it later may lack newer values of keys.
         await in_thread(manager.store.begin_superseding(log, end))
         before = after = 0
