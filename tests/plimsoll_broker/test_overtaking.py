@@ -49,6 +49,14 @@ def test_batch_behind_rejected_one_waits_for_it() -> None:
     assert overtakes(seen, ("t", 0), batch(4)) is None
 
 
+def test_batch_behind_damaged_one_waits_for_it() -> None:
+    """Producers send a batch again if it arrived with another CRC."""
+    seen = RejectedSequences()
+    seen.answered("t", 0, batch(3), Code.CORRUPT_MESSAGE, NOW)
+    assert overtakes(seen, ("t", 0), batch(4)) == Code.CORRUPT_MESSAGE
+    assert overtakes(seen, ("t", 0), batch(3)) is None
+
+
 def test_another_partition_producer_or_epoch_is_another_matter() -> None:
     seen = refused(3)
     assert not overtakes(seen, ("t", 1), batch(4))

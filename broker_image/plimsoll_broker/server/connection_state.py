@@ -47,6 +47,7 @@ _SEQUENCES = 2**31
 # Transient errors. After any other error a client does not send the same batch again.
 _PASSES = frozenset(
     {
+        Code.CORRUPT_MESSAGE,  # damaged on the way
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.REQUEST_TIMED_OUT,
