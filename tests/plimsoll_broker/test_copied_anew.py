@@ -31,6 +31,8 @@ from plimsoll_core.replica.follower import Reset
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.replication import FetchLimits
 
+pytestmark = pytest.mark.usefixtures("small_segments")
+
 Make = Callable[[int], Broker]
 COMPACT = {
     "cleanup.policy": "compact",
