@@ -123,6 +123,13 @@ class OperatorHost:
         last; empty if it has named none."""
         return "" if self._leaders.last is None else self._leaders.last.choice
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return all histories that a person may confirm, as `choice`."""
+        last = self._leaders.last
+        found = None if last is None else last.not_restored
+        return () if found is None else tuple(one.value for one in found.choices)
+
     def start(self) -> Process:
         around = self._around
         self.lives += 1

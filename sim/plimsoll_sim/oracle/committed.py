@@ -121,7 +121,7 @@ class MetadataGhost:
         if self.chosen:
             self._keep_stored(spec["nonce"])
         self._unfollowed.clear()
-        if self.keepers or self._nonces.get(end) != spec["nonce"]:
+        if (self.keepers and not self.chosen) or self._nonces.get(end) != spec["nonce"]:
             raise Violation(
                 "RestoredHistory", f"what was restored up to offset {end} was never committed"
             )
@@ -257,6 +257,13 @@ class MetadataGhost:
         checked: the keeper does not adopt it."""
         self.went_back()
         self.keepers = frozenset((keeper,))
+
+    def choose(self, *, keeps_log: bool) -> None:
+        """Record that a person confirms a history. If it is the log as it is, records that were
+        acknowledged by another one may be lost: from then on only the metadata are checked."""
+        self.chosen = True
+        if not keeps_log:
+            self.keepers = frozenset()
 
     def lossy(self, broker_id: int, names: list[TopicPartition]) -> None:
         """Record that a broker lost data of these partitions."""

@@ -5,7 +5,7 @@ The other brokers were killed before the backup, and the operators end. The log 
 backup until a snapshot covers the offset that the keeper has reached, under a controller with an
 epoch that the keeper may know already. Then the keeper comes back. The new history is a legitimate
 one, in which records may be lost. So from then on only the keeper's metadata is checked, and no
-other fault strikes.
+other fault strikes. At the end a person confirms a history, and the cluster must converge.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import random
 
 from plimsoll_core.cluster.record_versions import TERMS_SINCE
 from plimsoll_core.messages.moves import LimitMovement
+from plimsoll_operator.api.labels import RESTORE_METADATA
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
@@ -23,6 +25,7 @@ TERMS_MAX = 2
 """Maximum number of terms that begin between the backup and the restore."""
 OTHERS_SHARE = 0.3
 """Probability that the other brokers follow the new history before the keeper comes back."""
+CONFIRMATIONS_MAX = 5
 BYTES_PER_SECOND = 1_000_000
 
 
@@ -56,6 +59,7 @@ def _script(context: FaultContext, keeper: BrokerHost, rng: random.Random) -> Sc
     for process in [host.process for host in world.operators] + world.client_processes:
         if process is not None:
             process.die()
+    world.clients.clear()  # nobody waits for them
     keeper.kill()
     world.etcd.restore(backup)
     world.ghost.forked(keeper.id)
@@ -74,6 +78,29 @@ def _script(context: FaultContext, keeper: BrokerHost, rng: random.Random) -> Sc
     world.note(f"story: {keeper.name} returns with {held} records; the log begins at {starts}")
     world.start_broker(keeper)
     yield pause(15_000)
+    yield from _confirm(world, others, rng)
+
+
+def _confirm(world: World, others: list[BrokerHost], rng: random.Random) -> Script:
+    """Once every broker has answered, confirm one of the histories that an operator names, and
+    again if others are named by then. Once an operator leads, the cluster must converge."""
+    for host in others:
+        world.start_broker(host)
+    yield pause(20_000)
+    for _ in range(CONFIRMATIONS_MAX):
+        yield Wait(lambda: any(host.choices for host in world.operators), 60_000)
+        choices = next((host.choices for host in world.operators if host.choices), ())
+        if not choices:
+            return
+        choice = rng.choice(choices)
+        world.ghost.choose(keeps_log=choice.startswith("log-"))
+        world.objects.annotate(LOG_CLUSTERS, world.objects.name, RESTORE_METADATA, choice)
+        world.note(f"story: {choice} is confirmed")
+        yield Wait(lambda: any(host.active for host in world.operators), 20_000)
+        if any(host.active for host in world.operators):
+            world.note("story: an operator leads")
+            world.expect_liveness = True
+            return
 
 
 def _known(keeper: BrokerHost) -> int:
