@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.controller_terms import with_term
-from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.image_indexes import (
+    count_behind,
+    count_preferred,
+    move_hosted,
+    spell,
+    unspell,
+)
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
@@ -187,6 +193,7 @@ def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
         image,
         topics=image.topics.set(topic.id, topic),
         topic_ids=image.topic_ids.set(topic.name, topic.id),
+        spellings=spell(image.spellings, topic.name),
     )
 
 
@@ -238,6 +245,7 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
         image,
         topics=image.topics.delete(topic.id),
         topic_ids=image.topic_ids.delete(topic.name),
+        spellings=unspell(image.spellings, topic.name),
         partitions=partitions.finish(),
         hosted=move_hosted(image.hosted, gone, {}),
         preferred=count_preferred(image.preferred, first),
@@ -276,9 +284,10 @@ def _partitions_created(image: ClusterImage, record: r.PartitionsCreated) -> Clu
             partition_epoch=PartitionEpoch(0),
             min_isr=topic.min_isr,
         )
-        partitions[partition.key] = partition
+        key = PartitionKey(topic.id, index)
+        partitions[key] = partition
         for broker_id in replicas:
-            new.setdefault(broker_id, []).append(partition.key)
+            new.setdefault(broker_id, []).append(key)
     grown = replace(topic, partitions=record.first + len(record.replicas))
     return replace(
         _with_topic(image, grown),

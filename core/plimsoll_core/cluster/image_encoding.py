@@ -15,7 +15,12 @@ import msgspec
 from immutables import Map
 from msgspec import UNSET, Meta, UnsetType
 
-from plimsoll_core.cluster.image_indexes import all_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.image_indexes import (
+    all_behind,
+    all_spelled,
+    count_preferred,
+    move_hosted,
+)
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
@@ -154,6 +159,7 @@ def decode_image(data: bytes) -> ClusterImage:
         brokers=Map({broker.id: broker for broker in snapshot.brokers}),
         topics=Map(topics),
         topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
+        spellings=all_spelled(topic.name for topic in snapshot.topics),
         partitions=Map({partition.key: partition for partition in snapshot.partitions}),
         hosted=move_hosted(Map(), {}, hosted),
         preferred=count_preferred(Map(), Counter(p.replicas[0] for p in snapshot.partitions)),

@@ -1,5 +1,5 @@
-"""Updates the indexes of an image over its partitions, so that no decision has to scan all
-partitions.
+"""Updates the indexes of an image over its partitions and topics' names, so that no decision has to
+scan all of them.
 
 Called by `image.apply` with the changes of one record, and once after a snapshot is decoded. The
 indexes are not stored.
@@ -16,6 +16,7 @@ from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.ids import BrokerId, TopicId
 
 Hosted = Map[BrokerId, Map[PartitionKey, None]]
+Spellings = Map[str, tuple[str, ...]]
 
 
 def move_hosted(
@@ -35,6 +36,38 @@ def move_hosted(
         kept = keys.finish()
         hosted = hosted.set(broker_id, kept) if kept else hosted.delete(broker_id)
     return hosted
+
+
+def plain_name(name: str) -> str | None:
+    """Return the name with '_' for every '.', which metrics do not distinguish. Return None for a
+    name without both, which collides with no other."""
+    return name.replace(".", "_") if "." in name or "_" in name else None
+
+
+def spell(spellings: Spellings, name: str) -> Spellings:
+    """Return `ClusterImage.spellings` with the name of a new topic."""
+    plain = plain_name(name)
+    if plain is None:
+        return spellings
+    return spellings.set(plain, (*spellings.get(plain, ()), name))
+
+
+def unspell(spellings: Spellings, name: str) -> Spellings:
+    """Return `ClusterImage.spellings` without the name of a removed topic."""
+    plain = plain_name(name)
+    if plain is None:
+        return spellings
+    left = tuple(one for one in spellings[plain] if one != name)
+    return spellings.set(plain, left) if left else spellings.delete(plain)
+
+
+def all_spelled(names: Iterable[str]) -> Spellings:
+    """Compute `ClusterImage.spellings` from the topics' names."""
+    spelled: dict[str, list[str]] = {}
+    for name in names:
+        if (plain := plain_name(name)) is not None:
+            spelled.setdefault(plain, []).append(name)
+    return Map({plain: tuple(of_one) for plain, of_one in spelled.items()})
 
 
 def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) -> Map[BrokerId, int]:

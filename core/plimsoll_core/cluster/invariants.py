@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from plimsoll_core.cluster.image_indexes import all_behind
+from plimsoll_core.cluster.image_indexes import all_behind, all_spelled
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.records import EPOCHS_SKIPPED
 from plimsoll_core.ids import BrokerId
@@ -140,6 +140,10 @@ def indexes(image: ClusterImage) -> Iterator[str]:
         yield "Indexes: min_isr_behind differs from the partitions' min ISRs"
     if {t.name: t.id for t in image.topics.values()} != dict(image.topic_ids.items()):
         yield "Indexes: topic_ids differs from the topics"
+    spellings = {plain: sorted(names) for plain, names in image.spellings.items()}
+    spelled = all_spelled(t.name for t in image.topics.values())
+    if spellings != {plain: sorted(names) for plain, names in spelled.items()}:
+        yield "Indexes: spellings differs from the topics' names"
     expected = {PartitionKey(t.id, n) for t in image.topics.values() for n in range(t.partitions)}
     if expected != set(image.partitions):
         yield "Indexes: partitions are not numbered 0 … n-1 per topic"

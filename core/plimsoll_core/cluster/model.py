@@ -409,7 +409,9 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     (`controller_terms`). `restored` is the last restore of the log. `dismissed` are the copies of
     the metadata that brokers still have to drop. `members` are the broker ids that the cluster is
     meant to have, `newcomers` those members that were added later and have not joined yet, and
-    `leaving` the brokers that are being emptied. `topic_ids` maps names to ids.
+    `leaving` the brokers that are being emptied. `topic_ids` maps names to ids. `spellings` maps
+    each name with '_' for every '.' to the topics' names that it stands for; names without both are
+    left out.
 
     `hosted` maps each broker to the partitions with a replica on it. `preferred` counts partitions
     by preferred leader; new topics begin at the broker with the fewest. `min_isr_behind` counts per
@@ -440,6 +442,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     brokers: Map[BrokerId, Broker] = Map()
     topics: Map[TopicId, Topic] = Map()
     topic_ids: Map[str, TopicId] = Map()
+    spellings: Map[str, tuple[str, ...]] = Map()
     partitions: Map[PartitionKey, Partition] = Map()
     hosted: Map[BrokerId, Map[PartitionKey, None]] = Map()
     preferred: Map[BrokerId, int] = Map()

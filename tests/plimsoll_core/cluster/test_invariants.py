@@ -122,6 +122,10 @@ class TestIndexes:
         image = replace(world.image, topic_ids=Map({"orders": UUID(int=9)}))
         assert list(indexes(image)) == ["Indexes: topic_ids differs from the topics"]
 
+    def test_name_that_is_spelled_otherwise(self, world: Any) -> None:
+        image = replace(world.image, spellings=Map({"a_b": ("a.b",)}))
+        assert list(indexes(image)) == ["Indexes: spellings differs from the topics' names"]
+
     def test_gap_in_the_numbers(self, world: Any) -> None:
         topic = world.image.topics[world.p().topic_id]
         topics = world.image.topics.set(topic.id, replace(topic, partitions=2))
