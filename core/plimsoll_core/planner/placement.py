@@ -69,7 +69,15 @@ def place(
         for owner, turn in past:
             chooser.row(owner, turn, replication_factor)
         return tuple(chooser.row(owner, turn, replication_factor) for owner, turn in owners)
-    return tuple(_row(ring, owner, turn, replication_factor) for owner, turn in owners)
+    # Rows repeat after n - 1 turns of an owner: most partitions share the tuple of an earlier one.
+    period, rows = max(len(ring) - 1, 1), dict[tuple[int, int], Row]()
+    placed: list[Row] = []
+    for owner, turn in owners:
+        row = rows.get((owner, turn % period))
+        if row is None:
+            row = rows[owner, turn % period] = _row(ring, owner, turn, replication_factor)
+        placed.append(row)
+    return tuple(placed)
 
 
 def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:

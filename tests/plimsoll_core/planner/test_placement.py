@@ -47,6 +47,12 @@ def test_worked_example_blocked() -> None:
     )
 
 
+@pytest.mark.parametrize("layout", ["RoundRobin", "Blocked"])
+def test_rows_of_many_partitions_are_made_once(layout: str) -> None:
+    """Making a row for each of 10,000 partitions held the operator's loop."""
+    assert len({id(row) for row in rows_of(5, 1_000, 3, layout)}) == 5 * 4
+
+
 def test_worked_example_round_robin() -> None:
     assert text_of(rows_of(5, 15, 3)) == (
         "p0:0,1,2 p1:1,2,3 p2:2,3,4 p3:3,4,0 p4:4,0,1 p5:0,2,3 p6:1,3,4 p7:2,4,0 p8:3,0,1"
