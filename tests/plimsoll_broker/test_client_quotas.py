@@ -382,6 +382,23 @@ async def test_super_user_and_stated_quota_bypass_default(stated: bool) -> None:
             assert found.throttle_time == timedelta(0)
 
 
+@pytest.mark.usefixtures("still_clock")
+@pytest.mark.parametrize("version", [5, 6])
+async def test_validated_topics_are_charged_as_created_ones(version: int) -> None:
+    """Else a client has the controller place as many partitions as it likes."""
+    secured = Secured(Mode.OFF)
+    secured.answer = made("a", partitions=15)
+    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1.0))
+    asked = {**topics("a", partitions=15), "validate_only": True}
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, version, asked)
+        assert int(found.topics[0].error_code) == 0
+        assert found.throttle_time > timedelta(seconds=3)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, asked)
+        assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
+
+
 async def test_mutations_with_unknown_outcome_are_charged() -> None:
     secured = Secured(Mode.OFF)
     secured.answer = UNKNOWN

@@ -3,7 +3,8 @@
 `within_quota`: the part of a request to create or delete partitions that the quota
 `controller_mutation_rate` allows now. Each broker counts for its own clients. If a request exceeds
 the quota and its version knows the quota's error, the excess is refused; in older versions the
-whole request is done, and the client is throttled. Source: KIP-599.
+whole request is done, and the client is throttled. A request that only validates costs the
+controller the same work, and is charged the same. Source: KIP-599.
 
 `CreateTopics`: checked for form here, decided by the controller, answered once the topics are
 visible. Topics created this way exist only in the metadata log. Source: the protocol's CreateTopics
@@ -99,9 +100,8 @@ def create_topics(view: ClusterView) -> Handler:
         aside = view.aside
         request, many = await aside.received(context)
         wanted, answers = await aside.some(many, partial(_checked, request))
-        if not request.validate_only:
-            wanted, over = topics_within_quota(context, wanted)
-            answers |= over
+        wanted, over = topics_within_quota(context, wanted)
+        answers |= over
         made: int | None = None
         try:
             if not wanted:
@@ -109,8 +109,7 @@ def create_topics(view: ClusterView) -> Handler:
             else:
                 made = await _create(view, context, request, wanted, answers)
         finally:
-            if not request.validate_only:
-                charge_made(context, made)
+            charge_made(context, made)
         # The reply lists all configs of each created topic.
         told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
         answered = partial(_answered, view, view.image, version, request, answers)
@@ -280,16 +279,13 @@ def create_partitions(view: ClusterView) -> Handler:
         request, many = await aside.received(context)
         topics = await aside.some(many, partial(_growths, request))
         names = tuple(dict.fromkeys(one.topic for one in topics))
-        told: dict[str, TopicChanged] = {}
-        counted: list[tuple[TopicGrowth, int]] = []
-        if not request.validate_only:
-            counted = [(one, _added(view.image, one)) for one in topics]
-            taken = within_quota(context, counted, _EXTEND_STRICT_VERSION)
-            told = {
-                one.topic: TopicChanged(topic=one.topic, code=OVER_QUOTA, message=OVER_QUOTA_TEXT)
-                for one in topics[len(taken) :]
-            }
-            topics = tuple(taken)
+        counted = [(one, _added(view.image, one)) for one in topics]
+        taken = within_quota(context, counted, _EXTEND_STRICT_VERSION)
+        told = {
+            one.topic: TopicChanged(topic=one.topic, code=OVER_QUOTA, message=OVER_QUOTA_TEXT)
+            for one in topics[len(taken) :]
+        }
+        topics = tuple(taken)
         try:
             if topics:
                 command = AddPartitions(
@@ -300,8 +296,7 @@ def create_partitions(view: ClusterView) -> Handler:
                 asked = tuple(dict.fromkeys(one.topic for one in topics))
                 told |= await ask_for_changes(view, command, asked, timeout_ms_of(request))
         finally:
-            if counted:
-                charge_made(context, _made(counted, told))
+            charge_made(context, _made(counted, told))
         return await aside.some(many, partial(_reply, version, names, told))
 
     return handle
