@@ -286,6 +286,28 @@ async def test_long_decision_is_not_repeated_when_full() -> None:
         await task
 
 
+async def test_long_validation_lets_others_in() -> None:
+    """Its parts have no records to wait for, and were decided in one turn of the loop."""
+    controller = a_controller(MemoryLog())
+    controller.settings = Settings(slice_partitions_max=1)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await take_part(controller, 1)
+        topics = tuple(
+            NewTopic(name=f"t{n}", partitions=1, replication_factor=1) for n in range(100)
+        )
+        long = controller.submit(CreateTopics(topics=topics, validate_only=True))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not long.done()
+        answer = await long
+        assert isinstance(answer, TopicsAnswer)
+        assert len(answer.topics) == len(topics)
+        await controller.stop()
+        await task
+
+
 class LogThatFillsUp(LogWithoutRoom):
     """Takes a batch that changes a min ISR, and then no more."""
 

@@ -198,18 +198,22 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 class CreateTopics(Message, frozen=True, kw_only=True):
     """A client's request to create topics, forwarded by a broker. These topics have no Topic
-    object."""
+    object. `answered`: results of the topics decided so far, if the controller continues a large
+    request in several decisions."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    answered: tuple[TopicAnswer, ...] = ()
     behalf: OnBehalf | None = None
 
 
 class DeleteTopics(Message, frozen=True, kw_only=True):
-    """A client's request to delete topics by name or id, forwarded by a broker."""
+    """A client's request to delete topics by name or id, forwarded by a broker. `answered`: as in
+    `CreateTopics`."""
 
     names: tuple[str, ...] = ()
     ids: tuple[UUID, ...] = ()
+    answered: tuple[TopicAnswer, ...] = ()
     behalf: OnBehalf | None = None
 
 

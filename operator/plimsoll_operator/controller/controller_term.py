@@ -351,6 +351,8 @@ class Controller:
         while again is not None:
             if isinstance(part := await committed, Refused):
                 return part
+            # A part without records, of a request that only validates, is committed at once.
+            await asyncio.sleep(0)
             decided = self._decided(again) if self._active else None
             if decided is None:
                 return not_controller(f"{NOT_LEADING}; retry.")

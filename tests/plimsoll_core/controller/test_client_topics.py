@@ -7,8 +7,11 @@ from uuid import UUID, uuid5
 
 import pytest
 
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.records import TopicRemoved
+from plimsoll_core.controller.decide import Settings
+from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
 
 
@@ -206,8 +209,66 @@ class TestPlacementPool:
         world.beat(0, want_shutdown=True)
         assert create(world, replication_factor=3).code == 38
 
+    def test_denied_topic_is_compared_with_no_name(self, new_world: Any) -> None:
+        world = new_world(3)
+        create(world, "a.b")
+        world.settings = Settings(client_created_topics=False)
+        assert create(world, "a_b").code == 44
+        assert create(world, "a.b").code == 36, "clients that create it if missing wait for this"
+
+    def test_name_is_free_again_after_deletion(self, world: Any) -> None:
+        create(world, "a.b")
+        world.ask(DeleteTopics(names=("a.b",)))
+        assert create(world, "a_b").code == 0
+        assert "a_b" in create(world, "a.b").message
+        restarted = decode_image(encode_image(world.image))
+        assert restarted.spellings == world.image.spellings
+
+    @pytest.mark.parametrize("validate_only", [False, True])
+    def test_many_topics_take_turns_with_others(self, world: Any, validate_only: bool) -> None:
+        """20,000 names in one decision held the loop of all clusters' controllers for seconds."""
+        world.settings = Settings(slice_partitions_max=25)
+        wishes = tuple(NewTopic(name=f"n{n}", partitions=1) for n in range(7))
+        answers, slices = in_slices(
+            world, CreateTopics(topics=(*wishes, wishes[0]), validate_only=validate_only)
+        )
+        assert [answer.name for answer in answers] == [one.name for one in (*wishes, wishes[0])]
+        assert slices == 3
+        assert ("n6" in world.image.topic_ids) != validate_only
+
+    def test_refused_partitions_fill_turn_too(self, new_world: Any) -> None:
+        world = new_world(3, slice_partitions_max=25)
+        world.beat(0, figures=BrokerFigures(partitions_max=20))
+        wishes = tuple(NewTopic(name=f"n{n}", partitions=30) for n in range(3))
+        answers, slices = in_slices(world, CreateTopics(topics=wishes))
+        assert [answer.code for answer in answers] == [44] * 3
+        assert slices == 3
+
+
+def in_slices(world: Any, request: Any) -> tuple[tuple[TopicAnswer, ...], int]:
+    """The answers to a request, and the number of decisions that it took."""
+    for slices in range(1, 100):
+        decision = world.decide(request)
+        for record in decision.records:
+            world.commit(record)
+        if decision.again is None:
+            return decision.answer.topics, slices
+        request = decision.again
+    raise AssertionError("it never ended")
+
 
 class TestDelete:
+    def test_many_deletions_take_turns_with_others(self, world: Any) -> None:
+        ids = [create(world, f"n{n}", partitions=5).topic_id for n in range(6)]
+        world.settings = Settings(slice_partitions_max=25)
+        answers, slices = in_slices(
+            world, DeleteTopics(names=("n0", "n1", "n2"), ids=(*ids[3:], ids[0]))
+        )
+        assert [answer.topic_id for answer in answers] == [*ids, ids[0]]
+        assert [answer.code for answer in answers] == [0] * 6 + [100]
+        assert slices == 4
+        assert not [name for name in world.image.topic_ids if name.startswith("n")]
+
     def test_topics_are_deleted_by_name_and_by_id(self, world: Any) -> None:
         first, second = create(world, "a"), create(world, "b")
         answers = world.ask(DeleteTopics(names=("a",), ids=(second.topic_id,))).topics

@@ -8,6 +8,7 @@ import pytest
 
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.controller.topics import client_topics
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
@@ -119,3 +120,24 @@ def test_owner_is_not_committed_below_its_metadata_version(world: Any) -> None:
     tell(world, MOST)
     assert create(world, MALLORY, 10, "early").code == 0
     assert topic(world, "early").owner == ""
+
+
+@pytest.mark.parametrize("partitions", [10_000, 60])
+def test_number_without_room_is_not_placed(
+    bounded: Any, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placing 10,000 partitions takes long, and a client may ask for it as often as it likes."""
+    create(bounded, VICTIM, 10, "there")
+    create(bounded, MALLORY, 100)
+
+    def placed(*_: Any) -> Any:
+        raise AssertionError("it was placed")
+
+    monkeypatch.setattr(client_topics, "place_new", placed)
+    monkeypatch.setattr(client_topics, "place_more", placed)
+    assert create(bounded, MALLORY, partitions).code == Code.POLICY_VIOLATION
+    growth = AddPartitions(
+        topics=(TopicGrowth(topic="there", partitions=min(10 + partitions, 10_000)),),
+        behalf=OnBehalf(principal=ANONYMOUS, host=MALLORY),
+    )
+    assert bounded.ask(growth).topics[0].code == Code.POLICY_VIOLATION

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.cluster.records import TopicRemoved
-from plimsoll_core.cluster.topic_configs import client_configs
-from plimsoll_core.cluster.topic_names import CLUSTER_METADATA
+from plimsoll_core.cluster.topic_configs import ClientConfigs, client_configs
+from plimsoll_core.cluster.topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics import topic_creation
 from plimsoll_core.controller.topics.config_changes import check_version, found, not_a_clients, told
@@ -24,6 +24,7 @@ from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import (
     PartitionRoom,
     TopicPlan,
+    check_factor,
     check_name,
     check_partitions,
     check_rows,
@@ -45,25 +46,57 @@ from plimsoll_core.messages.requests import TopicsAnswer as Answers
 from plimsoll_core.messages.topics import AddPartitions, TopicGrowth, TopicsChanged
 from plimsoll_core.planner.placement import EXPLICIT, ROUND_ROBIN, Assignment
 
+EACH_TOPIC = 10
+"""The work of a change of one topic beside that of its partitions, in partitions: so many of them
+fit one turn less."""
 
-def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:
+
+def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer:
+    """Create topics for a client, or only check that if `request.validate_only`. Topics beyond what
+    fits one turn are decided in later turns (`turn.again`)."""
     image, records = turn.image, list(turn.records)
+    answers, done, work = list(request.answered), 0, 0
     room = PartitionRoom(turn, request.behalf)
-    answers = tuple(_create_one(turn, room, wish) for wish in request.topics)
+    for wish in request.topics:
+        if done and work >= turn.settings.slice_partitions_max:
+            break
+        answer, placed = _create_one(turn, room, wish)
+        answers.append(answer)
+        work += EACH_TOPIC + placed
+        done += 1
     if request.validate_only:
         turn.image, turn.records = image, records
-    return Answers(topics=answers)
+    if done < len(request.topics):
+        turn.again = replace(request, topics=request.topics[done:], answered=tuple(answers))
+    return Answers(topics=tuple(answers))
 
 
-def _create_one(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicAnswer:
-    plan = _plan(turn, room, wish)
-    if isinstance(plan, Refusal):
-        return refused(wish.name, plan)
-    room.made(plan.rows)
-    return created(turn, create(turn, plan, "created by a client"))
+def _create_one(
+    turn: DecisionContext, room: PartitionRoom, wish: NewTopic
+) -> tuple[TopicAnswer, int]:
+    """Create one topic. Return the answer, and the number of partitions that were placed for it,
+    also if it is refused for where they were placed."""
+    configs = _checked(turn, wish)
+    if isinstance(configs, Refusal):
+        return refused(wish.name, configs), 0
+    rows = _rows(turn, room, wish)
+    if isinstance(rows, Refusal):
+        return refused(wish.name, rows), 0
+    if refusal := room.refusal(rows):
+        return refused(wish.name, refusal), len(rows)
+    plan = TopicPlan(
+        name=wish.name,
+        rows=rows,
+        min_isr=configs.min_isr or min(turn.settings.default_min_isr, len(rows[0])),
+        configs=configs.kept,
+        owner=room.owner,
+    )
+    room.made(rows)
+    return created(turn, create(turn, plan, "created by a client")), len(rows)
 
 
-def _plan(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicPlan | Refusal:
+def _checked(turn: DecisionContext, wish: NewTopic) -> ClientConfigs | Refusal:
+    """Return the topic's configs, or a refusal that needs no placement."""
     # As in Kafka, TOPIC_ALREADY_EXISTS comes before errors in the configs: a client that creates a
     # topic if it is missing waits for that code.
     if refusal := _may_create(turn, wish):
@@ -71,21 +104,11 @@ def _plan(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicPl
     configs = client_configs(wish.configs)
     if isinstance(configs, Refusal):
         return configs
-    if refusal := check_version(turn, configs.kept):
-        return refusal
-    rows = _rows(turn, wish)
-    if isinstance(rows, Refusal):
-        return rows
-    if refusal := room.refusal(rows):
-        return refusal
-    min_isr = configs.min_isr or min(turn.settings.default_min_isr, len(rows[0]))
-    return TopicPlan(
-        name=wish.name, rows=rows, min_isr=min_isr, configs=configs.kept, owner=room.owner
-    )
+    return check_version(turn, configs.kept) or configs
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
-    if refusal := check_name(turn, wish.name):
+    if refusal := check_form(wish.name):
         return refusal
     if wish.name == CLUSTER_METADATA:
         return Refusal(
@@ -103,18 +126,19 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
             reason=Reason.PolicyViolation,
             message="Clients may not create topics in this cluster. Apply a Topic object instead.",
         )
-    return None
+    return check_name(turn, wish.name)
 
 
-def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
+def _rows(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> Assignment | Refusal:
+    settings = turn.settings
     if wish.assignment is None:
         partitions, factor = wish.partitions, wish.replication_factor
-        return place_new(
-            turn,
-            wish.name,
-            turn.settings.default_partitions if partitions is None else partitions,
-            turn.settings.default_replication_factor if factor is None else factor,
-        )
+        partitions = settings.default_partitions if partitions is None else partitions
+        factor = settings.default_replication_factor if factor is None else factor
+        refusal = check_partitions(turn, partitions) or check_factor(factor)
+        if refusal := refusal or room.refusal_of_number(partitions * factor):
+            return refusal
+        return place_new(turn, wish.name, partitions, factor)
     if wish.partitions is not None or wish.replication_factor is not None:
         return Refusal(
             reason=Reason.InvalidRequest,
@@ -132,10 +156,25 @@ def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
     return refusal or check_rows(turn, wish.assignment) or wish.assignment
 
 
-def delete_topics(turn: DecisionContext, request: DeleteTopics) -> Answer | Refusal:
-    by_name = [_delete_one(turn, turn.image.topic_ids.get(name), name) for name in request.names]
-    by_id = [_delete_one(turn, topic_id, "") for topic_id in request.ids]
-    return Answers(topics=(*by_name, *by_id))
+def delete_topics(turn: DecisionContext, request: DeleteTopics) -> Answer:
+    """Delete topics for a client. Topics beyond what fits one turn are deleted in later turns
+    (`turn.again`)."""
+    answers, done, before = list(request.answered), 0, len(turn.image.partitions)
+    names, ids = request.names, request.ids
+    for number in range(len(names) + len(ids)):
+        work = done * EACH_TOPIC + before - len(turn.image.partitions)
+        if done and work >= turn.settings.slice_partitions_max:
+            break
+        if number < len(names):
+            name = names[number]
+            answers.append(_delete_one(turn, turn.image.topic_ids.get(name), name))
+        else:
+            answers.append(_delete_one(turn, ids[number - len(names)], ""))
+        done += 1
+    left = names[done:], ids[max(done - len(names), 0) :]
+    if any(left):
+        turn.again = replace(request, names=left[0], ids=left[1], answered=tuple(answers))
+    return Answers(topics=tuple(answers))
 
 
 def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> TopicAnswer:
@@ -172,7 +211,7 @@ def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
             break
         before = len(turn.image.partitions)
         answers.append(told(one.topic, _grow(turn, room, one, times[one.topic])))
-        added += len(turn.image.partitions) - before + 1
+        added += len(turn.image.partitions) - before + EACH_TOPIC
         done += 1
     if request.validate_only:
         turn.image, turn.records = image, records
@@ -188,7 +227,7 @@ def _grow(
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic
-    rows = not_a_clients(topic, "edit its spec.partitions") or _new_rows(turn, topic, wish)
+    rows = not_a_clients(topic, "edit its spec.partitions") or _new_rows(turn, room, topic, wish)
     if isinstance(rows, Refusal):
         return rows
     if refusal := room.refusal(rows):
@@ -198,7 +237,9 @@ def _grow(
     return None
 
 
-def _new_rows(turn: DecisionContext, topic: Topic, wish: TopicGrowth) -> Assignment | Refusal:
+def _new_rows(
+    turn: DecisionContext, room: PartitionRoom, topic: Topic, wish: TopicGrowth
+) -> Assignment | Refusal:
     if wish.partitions <= topic.partitions:
         message = (
             f"The topic {topic.name} currently has {topic.partitions} partition(s);"
@@ -213,6 +254,8 @@ def _new_rows(turn: DecisionContext, topic: Topic, wish: TopicGrowth) -> Assignm
     extra = wish.partitions - topic.partitions
     if wish.assignment is not None:
         return _assigned(turn, topic, extra, wish.assignment)
+    if refusal := room.refusal_of_number(extra * topic.replication_factor):
+        return refusal
     strategy = ROUND_ROBIN if topic.strategy == EXPLICIT else topic.strategy
     return place_more(turn, topic, extra, topic.replication_factor, strategy)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_core.addresses import network_of
+from plimsoll_core.cluster.image_indexes import plain_name
 from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
 from plimsoll_core.cluster.record_versions import OWNERS_SINCE
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
@@ -50,11 +51,9 @@ def check_name(turn: DecisionContext, name: str) -> Refusal | None:
     which metrics do not distinguish."""
     if refusal := check_form(name):
         return refusal
-    if "." not in name and "_" not in name:
-        return None
-    plain = name.replace(".", "_")
-    for other in turn.image.topic_ids:
-        if other != name and other.replace(".", "_") == plain:
+    plain = plain_name(name)
+    for other in () if plain is None else turn.image.spellings.get(plain, ()):
+        if other != name:
             return Refusal(
                 reason=Reason.InvalidTopicName,
                 message=(
@@ -72,6 +71,15 @@ def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
     return Refusal(
         reason=Reason.InvalidPartitions,
         message=f"A topic can have 1 to {most} partitions in this cluster, not {partitions}.",
+    )
+
+
+def check_factor(replication_factor: int) -> Refusal | None:
+    if replication_factor >= 1:
+        return None
+    return Refusal(
+        reason=Reason.InvalidReplicationFactor,
+        message=f"The replication factor must be at least 1, not {replication_factor}.",
     )
 
 
@@ -99,18 +107,35 @@ def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     """Return a refusal if this placement gives a broker more replicas than it reported to have
     memory and file descriptors for, or None."""
     for broker_id, added in sorted(Counter(one for row in rows for one in row).items()):
-        most = _most(turn, broker_id)
-        there = len(turn.image.hosted.get(broker_id, ()))
-        if most is not None and there + added > most:
-            return Refusal(
-                reason=Reason.PolicyViolation,
-                message=(
-                    f"Broker {broker_id} has {there} replicas, and memory and file descriptors for "
-                    f"at most {most}; {added} more are too many. Use fewer partitions, delete "
-                    "topics, add brokers, or give the brokers more memory."
-                ),
-            )
+        if refusal := _beyond_broker(turn, broker_id, added):
+            return refusal
     return None
+
+
+def beyond_all_brokers(turn: DecisionContext, replicas: int) -> Refusal | None:
+    """Return a refusal if no broker has room for an even part of so many replicas, so that no
+    placement of them passes `beyond_brokers`, or None. It costs no placement."""
+    image, each = turn.image, replicas // max(len(turn.image.brokers), 1)
+    for broker_id in sorted(image.brokers):
+        refusal = _beyond_broker(turn, broker_id, each)
+        if refusal is None:
+            return None
+    return refusal if image.brokers else None
+
+
+def _beyond_broker(turn: DecisionContext, broker_id: BrokerId, added: int) -> Refusal | None:
+    most = _most(turn, broker_id)
+    there = len(turn.image.hosted.get(broker_id, ()))
+    if most is None or there + added <= most:
+        return None
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=(
+            f"Broker {broker_id} has {there} replicas, and memory and file descriptors for "
+            f"at most {most}; {added} more are too many. Use fewer partitions, delete "
+            "topics, add brokers, or give the brokers more memory."
+        ),
+    )
 
 
 def _most(turn: DecisionContext, broker_id: BrokerId) -> int | None:
@@ -132,10 +157,15 @@ class PartitionRoom:
     def refusal(self, rows: Assignment) -> Refusal | None:
         """Return a refusal if partitions with these replicas would exceed a limit, or None if they
         would not."""
-        if refusal := beyond_brokers(self._turn, rows):
-            return refusal
+        return beyond_brokers(self._turn, rows) or self._beyond_share(sum(map(len, rows)))
+
+    def refusal_of_number(self, replicas: int) -> Refusal | None:
+        """Return a refusal if so many replicas would exceed a limit wherever they are placed, or
+        None. It is asked before they are placed, which takes long."""
+        return beyond_all_brokers(self._turn, replicas) or self._beyond_share(replicas)
+
+    def _beyond_share(self, replicas: int) -> Refusal | None:
         pool = self._pool = self._pool or _pool(self._turn)
-        replicas = sum(map(len, rows))
         if not self.owner or not pool.capacity or pool.admits(self.owner, replicas):
             return None
         return Refusal(
@@ -213,14 +243,9 @@ def place_new(
 ) -> Assignment | Refusal:
     """Return the replicas of all partitions of a new topic. Return a Refusal if a number is out of
     range or too few brokers can hold replicas."""
-    refusal = check_partitions(turn, partitions)
+    refusal = check_partitions(turn, partitions) or check_factor(replication_factor)
     if refusal:
         return refusal
-    if replication_factor < 1:
-        return Refusal(
-            reason=Reason.InvalidReplicationFactor,
-            message=f"The replication factor must be at least 1, not {replication_factor}.",
-        )
 
     def place(pool: list[placement.Located]) -> Assignment | Refusal:
         start = placement.start_of(pool, partitions, turn.image.preferred)
@@ -285,7 +310,7 @@ def among_pools(
 
 
 def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
-    return all(active & set(row) for row in rows) and check_spread(turn, rows) is None
+    return all(active & set(row) for row in set(rows)) and check_spread(turn, rows) is None
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
@@ -315,13 +340,15 @@ def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, caus
     active = turn.active()
     held = frozenset(b for b in active if is_held_back(turn, b))
     topic = turn.image.topics[topic_id]
+    # Few rows differ: a formula repeats them.
+    isrs = {row: _first_isr(row, active, held, topic.min_isr) for row in dict.fromkeys(rows)}
     turn.add(
         PartitionsCreated(
             cause=cause,
             topic_id=topic_id,
             first=topic.partitions,
             replicas=rows,
-            isr=tuple(_first_isr(row, active, held, topic.min_isr) for row in rows),
+            isr=tuple(isrs[row] for row in rows),
         )
     )
 
