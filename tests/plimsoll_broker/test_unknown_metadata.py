@@ -19,14 +19,18 @@ from tests.plimsoll_broker.test_controller_client import (
     a_request,
 )
 from tests.plimsoll_broker.test_metadata_copy import batches, loaded, written
+from tests.plimsoll_core.security.test_acl_index import a_rule
 
+from plimsoll_broker.background import in_thread
 from plimsoll_broker.config import Address, BrokerConfig
+from plimsoll_broker.control import metadata_stream
 from plimsoll_broker.control.controller_client import ControllerClient, NoController
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.node import broker
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.metrics_server import MetricsServer
+from plimsoll_core.cluster.records import AclsAdded
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import AlterPartition, ProducerIdBlock
@@ -77,6 +81,31 @@ async def test_unknown_finalised_version_is_not_applied(tmp_path: Path) -> None:
         await stream._apply(MetadataUpdate(batches=(chain[0], finalised)))
         assert stream.image.metadata_version == 1
         assert "#99" in stream.unknown
+
+
+async def test_long_record_is_applied_in_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record may hold a thousand rules, or ten thousand partitions."""
+    threads = 0
+
+    async def counted(work: Any) -> Any:
+        nonlocal threads
+        threads += 1
+        return await in_thread(work)
+
+    async with following(tmp_path) as (stream, _, _):
+        monkeypatch.setattr(metadata_stream, "in_thread", counted)
+        (one,) = batches(1)
+        await stream._apply(MetadataUpdate(batches=(one,)))
+        assert not threads
+        rules = tuple(a_rule(host=f"10.0.0.{n}") for n in range(200))
+        body = msgspec.json.encode([AclsAdded(cause="t", acls=rules)])
+        end = stream.image.next_offset
+        long = msgspec.structs.replace(one, base_offset=end, records_json=body, record_count=1)
+        await stream._apply(MetadataUpdate(batches=(long,)))
+        assert threads == 1
+        assert len(stream.image.security.acls) == len(rules)
 
 
 async def test_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> None:

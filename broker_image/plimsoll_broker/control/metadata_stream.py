@@ -42,8 +42,9 @@ ANSWER_MS_MAX = 10_000
 RETRY_MS = 50
 RETRY_MS_MAX = 1_000
 RECORDS_AT_ONCE = 200
-"""Batches of at most this many records are parsed on the event loop. Larger ones, such as those of
-a topic with thousands of partitions, are parsed in a thread."""
+BYTES_AT_ONCE = 16 * 1024
+"""Batches of at most this many records and bytes are parsed and applied on the event loop. Larger
+ones go to a thread: one record may hold thousands of partitions or rules."""
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 Callback = Callable[[ClusterImage, ClusterImage], None]
@@ -193,7 +194,9 @@ class MetadataStream:
                         f" {replica.image.next_offset} comes next"
                     )
                 further = partial(advance, replica, batch)
-                long = batch.record_count > RECORDS_AT_ONCE
+                long = (
+                    batch.record_count > RECORDS_AT_ONCE or len(batch.records_json) > BYTES_AT_ONCE
+                )
                 replica = await in_thread(further) if long else further()
                 known.append(batch)
         except MetadataTooNew as error:

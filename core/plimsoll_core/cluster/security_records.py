@@ -50,27 +50,32 @@ def credential_removed(image: ClusterImage, record: r.ScramCredentialRemoved) ->
 
 
 def acls_added(image: ClusterImage, record: r.AclsAdded) -> ClusterImage:
-    acls, index = image.security.acls, image.security.index
+    acls = image.security.acls.mutate()
+    new: list[Acl] = []
     for acl in record.acls:
         owners = acls.get(acl, ())
         assert record.owner not in owners, "an owner asks for a rule once"
         if not owners:
-            index = index.added(acl)
-        acls = acls.set(acl, tuple(sorted((*owners, record.owner))))
-    return _with(image, replace(image.security, acls=acls, index=index))
+            new.append(acl)
+        acls[acl] = tuple(sorted((*owners, record.owner)))
+    index = image.security.index.added(new)
+    return _with(image, replace(image.security, acls=acls.finish(), index=index))
 
 
 def acls_removed(image: ClusterImage, record: r.AclsRemoved) -> ClusterImage:
-    acls, index = image.security.acls, image.security.index
+    acls = image.security.acls.mutate()
+    gone: list[Acl] = []
     for acl in record.acls:
         owners = acls[acl]
         assert record.owner in owners, "only an owner of a rule can give it up"
         left = tuple(owner for owner in owners if owner != record.owner)
         if left:
-            acls = acls.set(acl, left)
+            acls[acl] = left
         else:
-            acls, index = acls.delete(acl), index.removed(acl)
-    return _with(image, replace(image.security, acls=acls, index=index))
+            del acls[acl]
+            gone.append(acl)
+    index = image.security.index.removed(gone)
+    return _with(image, replace(image.security, acls=acls.finish(), index=index))
 
 
 def user_declared(image: ClusterImage, record: r.UserDeclared) -> ClusterImage:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from immutables import Map
+from immutables import Map, MapMutation
 
 from plimsoll_core.security.acl import (
     EVERYBODY,
@@ -50,12 +50,15 @@ _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
 operation."""
 
 
+Masks = Map[str, tuple[int, int]]
+
+
 class Cell(NamedTuple):
     """The ACLs of one principal for one resource name or prefix. `masks`: by host, two bit masks of
     the operations: allowed and denied."""
 
     acls: tuple[Acl, ...]
-    masks: Map[str, tuple[int, int]]
+    masks: Masks
 
 
 class Rules(NamedTuple):
@@ -111,11 +114,13 @@ class AclIndex(msgspec.Struct, frozen=True):
     rules: Map[tuple[str, ResourceType], Rules] = Map()
     present: Map[ResourceType, Present] = Map()
 
-    def added(self, acl: Acl) -> AclIndex:
-        return self._changed(acl, 1)
+    def added(self, acls: Iterable[Acl]) -> AclIndex:
+        """Return the index with distinct ACLs that it does not hold yet."""
+        return self._changed(acls, 1)
 
-    def removed(self, acl: Acl) -> AclIndex:
-        return self._changed(acl, -1)
+    def removed(self, acls: Iterable[Acl]) -> AclIndex:
+        """Return the index without distinct ACLs that it holds."""
+        return self._changed(acls, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
         """Return True if an ACL of the principal or of User:* allows the operation on the resource,
@@ -210,30 +215,32 @@ class AclIndex(msgspec.Struct, frozen=True):
             return True
         return any(name[:length] in present.prefixed for length in present.lengths)
 
-    def _changed(self, acl: Acl, step: int) -> AclIndex:
-        key = (acl.principal, acl.resource)
-        rules = _with_rule(self.rules.get(key, Rules()), acl, step)
-        present = _counted(self.present.get(acl.resource, Present()), acl, step)
-        return AclIndex(
-            rules=self.rules.set(key, rules) if _has_any(rules) else self.rules.delete(key),
-            present=(
-                self.present.set(acl.resource, present)
-                if _has_any(present)
-                else self.present.delete(acl.resource)
-            ),
-        )
+    def _changed(self, acls: Iterable[Acl], step: int) -> AclIndex:
+        """Add (`step` 1) or remove (-1) ACLs, those of one cell together: a User object may have
+        thousands of rules about one name."""
+        by_cell: dict[tuple[tuple[str, ResourceType], bool, str], list[Acl]] = {}
+        for acl in acls:
+            key = (acl.principal, acl.resource)
+            cell = (key, acl.pattern is Pattern.LITERAL, acl.name)
+            by_cell.setdefault(cell, []).append(acl)
+        all_rules, all_present = self.rules.mutate(), self.present.mutate()
+        for (key, literal, name), some in by_cell.items():
+            _keep(all_rules, key, _with_rules(all_rules.get(key, Rules()), literal, some, step))
+            present = _counted(all_present.get(key[1], Present()), literal, name, step * len(some))
+            _keep(all_present, key[1], present)
+        return AclIndex(rules=all_rules.finish(), present=all_present.finish())
 
 
 def index_of(acls: Iterable[Acl]) -> AclIndex:
     """Build the index of distinct ACLs."""
-    index = AclIndex()
-    for acl in acls:
-        index = index.added(acl)
-    return index
+    return AclIndex().added(acls)
 
 
-def _has_any(names: Rules | Present) -> bool:
-    return bool(names.literal or names.prefixed)
+def _keep(table: MapMutation[Any, Any], key: Any, names: Rules | Present) -> None:
+    if names.literal or names.prefixed:
+        table[key] = names
+    else:
+        table.pop(key, None)
 
 
 def _dominated(name: str, prefixes: set[str]) -> bool:
@@ -241,45 +248,60 @@ def _dominated(name: str, prefixes: set[str]) -> bool:
     return any(name.startswith(prefix) for prefix in prefixes)
 
 
-def _with_rule(rules: Rules, acl: Acl, step: int) -> Rules:
-    literal = acl.pattern is Pattern.LITERAL
+def _with_rules(rules: Rules, literal: bool, changed: list[Acl], step: int) -> Rules:
+    """Return the rules with ACLs of one cell added or removed."""
+    name = changed[0].name
     cells = rules.literal if literal else rules.prefixed
-    before = cells.get(acl.name)
-    cell = _cell_with(before, acl, step)
-    cells = cells.delete(acl.name) if cell is None else cells.set(acl.name, cell)
+    before = cells.get(name)
+    cell = _cell_with(before, changed) if step > 0 else _cell_without(before, changed)
+    cells = cells.delete(name) if cell is None else cells.set(name, cell)
     if literal:
         return rules._replace(literal=cells)
     lengths = rules.lengths
     if (before is None) != (cell is None):
-        lengths = _with_count(lengths, len(acl.name), step)
+        lengths = _with_count(lengths, len(name), step)
     return rules._replace(prefixed=cells, lengths=lengths)
 
 
-def _cell_with(cell: Cell | None, acl: Acl, step: int) -> Cell | None:
-    acls = () if cell is None else cell.acls
-    assert (acl in acls) == (step < 0), "a rule is added once, and removed once"
-    if step > 0:
-        acls = tuple(sorted((*acls, acl), key=lambda one: one.order))
-    else:
-        acls = tuple(one for one in acls if one != acl)
-    masks: dict[str, tuple[int, int]] = {}
+def _cell_with(cell: Cell | None, new: list[Acl]) -> Cell:
+    acls, masks = ((), Map()) if cell is None else cell
+    together = {*acls, *new}
+    assert len(together) == len(acls) + len(new), "a rule is added once"
+    return Cell(tuple(sorted(together, key=lambda one: one.order)), _masks_with(masks, new))
+
+
+def _cell_without(cell: Cell | None, gone: list[Acl]) -> Cell | None:
+    assert cell is not None, "a rule is removed once"
+    lost, hosts = set(gone), {one.host for one in gone}
+    left = tuple(one for one in cell.acls if one not in lost)
+    assert len(left) == len(cell.acls) - len(gone), "a rule is removed once"
+    masks = cell.masks.mutate()
+    for host in hosts:
+        del masks[host]
+    rest = (one for one in left if one.host in hosts)
+    return Cell(left, _masks_with(masks.finish(), rest)) if left else None
+
+
+def _masks_with(masks: Masks, acls: Iterable[Acl]) -> Masks:
+    """Return the masks with the operations of further ACLs."""
+    changed = masks.mutate()
     for one in acls:
-        allow, deny = masks.get(one.host, (0, 0))
+        allow, deny = changed.get(one.host, (0, 0))
         if one.permission is AclPermission.DENY:
             deny |= _BIT[one.operation]
         else:
             allow |= _BIT[one.operation]
-        masks[one.host] = (allow, deny)
-    return Cell(acls, Map(masks)) if acls else None
+        changed[one.host] = (allow, deny)
+    return changed.finish()
 
 
-def _counted(present: Present, acl: Acl, step: int) -> Present:
-    if acl.pattern is Pattern.LITERAL:
-        return present._replace(literal=_with_count(present.literal, acl.name, step))
-    prefixed = _with_count(present.prefixed, acl.name, step)
-    lengths = present.lengths
-    if (acl.name in present.prefixed) != (acl.name in prefixed):
-        lengths = _with_count(lengths, len(acl.name), step)
+def _counted(present: Present, literal: bool, name: str, number: int) -> Present:
+    if literal:
+        return present._replace(literal=_with_count(present.literal, name, number))
+    prefixed = _with_count(present.prefixed, name, number)
+    lengths, was, now = present.lengths, name in present.prefixed, name in prefixed
+    if was != now:
+        lengths = _with_count(lengths, len(name), now - was)
     return present._replace(prefixed=prefixed, lengths=lengths)
 
 
