@@ -143,3 +143,27 @@ async def test_repeated_retry_is_logged_once(caplog: pytest.LogCaptureFixture):
     await stopped(task)
     said = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
     assert said == ["waits", "other"]
+
+
+async def test_namespaces_take_turns_behind_the_cluster() -> None:
+    """Who patched 1,000 objects in a loop put the LogCluster and all others behind a round."""
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if len(handled) == 8:
+            done.set()
+
+    def turn_of(key: str) -> str | None:
+        namespace = key.partition("/")[0]
+        return None if namespace == "cluster" else namespace
+
+    queue = ReconcileQueue(handle, workers=1, turn_of=turn_of)
+    for key in ("a/1", "a/2", "a/3", "a/4", "b/1", "c/1", "cluster/main", "cluster/rolls"):
+        queue.add(key)
+    task = await started(queue)
+    await asyncio.wait_for(done.wait(), 30)
+    await stopped(task)
+    assert handled[:2] == ["cluster/main", "cluster/rolls"]
+    assert handled[2:] == ["a/1", "b/1", "c/1", "a/2", "a/3", "a/4"]

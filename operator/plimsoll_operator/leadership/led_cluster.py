@@ -56,7 +56,7 @@ from plimsoll_operator.reconcile.cluster import inside, unrestored
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
 from plimsoll_operator.reconcile.effects import TermEffects
-from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work, turn_of
 from plimsoll_operator.reconcile.shared import pinned_choices
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_memory import topics_of
@@ -128,7 +128,7 @@ class LedCluster:
         # Durations and outcomes of the cluster's reconcile passes, for metrics.
         self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
         self._queue: ReconcileQueue[Work] = ReconcileQueue(
-            self._handle, times=self.times, task_of=lambda work: work.task.value
+            self._handle, times=self.times, task_of=lambda work: work.task.value, turn_of=turn_of
         )
         self._departures = IsrDepartures(found.key, parts.metrics.commits, parts.pod_look)
         self._requests = StateChangeRequests(found.key, parts.metrics.commits, parts.monotonic_ms)

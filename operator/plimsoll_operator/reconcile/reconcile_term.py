@@ -61,6 +61,12 @@ class Work(msgspec.Struct, frozen=True):
         return f"{self.task.value} {self.key[0]}/{self.key[1]}"
 
 
+def turn_of(work: Work) -> str | None:
+    """Return the namespace with which the work takes turns; None for the LogCluster's own, which
+    goes first."""
+    return None if work.task in (Task.CLUSTER, Task.ROLLS, Task.LOG) else work.key[0]
+
+
 async def _nowhere() -> None:
     pass
 

@@ -1,6 +1,9 @@
 """The reconcile queue. A key waits at most once, is retried with backoff, and is never handled
 twice at a time.
 
+Namespaces take turns: a thousand changed objects of one namespace delay an object of another one by
+one pass. The tasks of the cluster itself go first.
+
 Retries are kept in memory, since kopf would keep them in annotations of the user's object. The
 number of keys is bounded by the number of objects, and the number of workers is fixed. A failed
 handler is retried after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this
@@ -14,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from plimsoll_core.quotas.principal_turns import PrincipalTurns
 from plimsoll_operator.reconcile_times import ReconcileTimes
 
 logger = logging.getLogger("plimsoll.queue")
@@ -53,14 +57,21 @@ class ReconcileQueue(Generic[K]):
         workers: int = 4,
         times: ReconcileTimes | None = None,
         task_of: Callable[[K], str] = str,
+        turn_of: Callable[[K], str | None] = lambda _: "",
     ) -> None:
         """Create a queue. `times`, if given, receives the duration and outcome of each call of
-        `handle`, with the label that `task_of` returns for the key."""
+        `handle`, with the label that `task_of` returns for the key. `turn_of`: the namespace with
+        which a key takes turns, None for a key that goes before all others; such keys must be
+        few."""
         self._handle = handle
         self._times = times
         self._task_of = task_of
         self._workers = workers
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._turn_of = turn_of
+        self._first: dict[K, None] = {}
+        self._turns: PrincipalTurns[K, None] = PrincipalTurns()
+        # One item for each key in `_first` and `_turns`.
+        self._ready: asyncio.Queue[None] = asyncio.Queue()
         self._waiting: set[K] = set()
         self._running: set[K] = set()
         self._again: set[K] = set()
@@ -83,7 +94,12 @@ class ReconcileQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._ready.put_nowait(key)
+            namespace = self._turn_of(key)
+            if namespace is None:
+                self._first[key] = None
+            else:
+                self._turns.add(namespace, key, None)
+            self._ready.put_nowait(None)
             self._tell_waiting()
 
     def add_later(self, key: K, delay_ms: int) -> None:
@@ -123,7 +139,8 @@ class ReconcileQueue(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            key = await self._ready.get()
+            await self._ready.get()
+            key = self._next()
             self._waiting.discard(key)
             self._tell_waiting()
             self._running.add(key)
@@ -137,6 +154,14 @@ class ReconcileQueue(Generic[K]):
                 self.add(key)
             elif delay_ms is not None:
                 self.add_later(key, delay_ms)
+
+    def _next(self) -> K:
+        """Remove and return the key to handle next. There must be one."""
+        if self._first:
+            key = next(iter(self._first))
+            del self._first[key]
+            return key
+        return self._turns.take()[1]
 
     def _tell_waiting(self) -> None:
         if self._times is not None:
