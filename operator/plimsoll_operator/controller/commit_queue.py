@@ -96,6 +96,8 @@ class CommitQueue:
         self._queued: deque[Unit] = deque()
         self._in_flight: list[Unit] = []
         self._waiters: deque[_Waiter] = deque()
+        self.bytes_queued = 0
+        """Bytes of all decisions that were ever queued."""
         self.wakeup = asyncio.Event()
 
     @property
@@ -133,6 +135,7 @@ class CommitQueue:
                 return future
             self.speculative = after
             self._queued.append(unit)
+            self.bytes_queued += unit.size
             self.wakeup.set()
         needs = self.speculative.next_offset
         if needs == self.committed.next_offset:

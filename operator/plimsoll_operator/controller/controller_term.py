@@ -47,6 +47,7 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.control_failures import DecisionFailed
+from plimsoll_operator.controller.client_turns import ClientTurns, client_of
 from plimsoll_operator.controller.commit_queue import (
     Committer,
     Journal,
@@ -71,6 +72,7 @@ from plimsoll_operator.controller.metadata_restoration import (
 )
 from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
 from plimsoll_operator.controller.refusals import (
+    NOT_LEADING,
     answered,
     dismissed,
     not_controller,
@@ -91,7 +93,6 @@ from plimsoll_process.hang_watch import is_starved
 from plimsoll_process.waits import cancelled, heard, set_within
 
 NOT_ACTIVE = "This operator is not the cluster's active controller; ask another operator."
-NOT_LEADING = "The request was not carried out, because the operator is no longer the controller"
 
 
 class Outcome(Enum):
@@ -173,6 +174,7 @@ class Controller:
         self._clock = Clock()
         journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
         self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
+        self._clients = ClientTurns()
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
         self._log = log
         self._restoration: Restoration | None = None
@@ -331,46 +333,34 @@ class Controller:
         return self._decide(request)
 
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
+        if client_of(request) is not None and not self._clients.free:
+            return asyncio.ensure_future(self._clients.slices(request, None, self._decided))
         decided = self._decided(request)
         if decided is None:
             return answered(not_controller(f"{NOT_LEADING}; retry."))
         committed, again = decided
         if again is None:
             return committed
-        return asyncio.ensure_future(self._slices(again, committed))
-
-    async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
-        """Decide the rest of a decision that was too long for one turn of the event loop; other
-        requests are decided in between. `request` is the follow-up, `committed` the commit of the
-        first part.
-
-        Each part is committed before the next is decided: while commits are impossible (the log is
-        full, say), the same part would otherwise be decided over and over.
-        """
-        again: Request | None = request
-        while again is not None:
-            if isinstance(part := await committed, Refused):
-                return part
-            # A part without records, of a request that only validates, is committed at once.
-            await asyncio.sleep(0)
-            decided = self._decided(again) if self._active else None
-            if decided is None:
-                return not_controller(f"{NOT_LEADING}; retry.")
-            committed, again = decided
-        return await committed
+        return asyncio.ensure_future(self._clients.slices(again, committed, self._decided))
 
     def _decided(self, request: Request) -> tuple[asyncio.Future[Answer], Request | None] | None:
         """Decide a request and queue its records. Return (future of the answer, follow-up request
-        or None). Return None if the decision is to hand over to another controller, which ends the
-        term; while this process is starved of processor time it decides by itself instead. Raises
-        `DecisionFailed` after a bug, which ends the term too."""
+        or None). Return None if this is not the active controller any more, or if the decision is
+        to hand over to another one, which ends the term; while this process is starved of processor
+        time it decides by itself instead. Raises `DecisionFailed` after a bug, which ends the term
+        too."""
+        if not self._active:
+            return None
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
             decision = decide(queue.speculative, self.soft, request, now_ms, self.settings)
             if decision.hand_over and now_ms >= self._starved_until_ms:
                 self._end(_HandOver())
                 return None
+            before = queue.bytes_queued
             committed = queue.add(decision.records, decision.answer, decision.image)
+            if client_of(request) is not None:
+                self._clients.queued(queue.bytes_queued - before, committed)
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
             raise DecisionFailed(

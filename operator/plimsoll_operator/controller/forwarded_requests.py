@@ -13,11 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from plimsoll_core.addresses import network_of
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Forwarded, Refused
-from plimsoll_core.messages.security import OnBehalf
-from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_operator.controller.client_turns import client_of
 from plimsoll_operator.controller.refusals import refused
 
 _NO_CLIENT = ""
@@ -43,7 +41,7 @@ class ForwardedRequests:
         """Return None if the request may wait at the controller (`begun` then counts it). Return a
         refusal if `FORWARDED_MAX` requests of the broker wait, or if as many of this client wait as
         places are free."""
-        waiting, client = self._waiting.total(), _client_of(request)
+        waiting, client = self._waiting.total(), client_of(request) or _NO_CLIENT
         room = FORWARDED_MAX - waiting
         if room <= 0:
             return _too_many(FORWARDED_MAX, "from clients")
@@ -52,7 +50,7 @@ class ForwardedRequests:
 
     def begun(self, request: Forwarded, work: asyncio.Future[None]) -> None:
         """Count the request as waiting until `work` is done."""
-        client = _client_of(request)
+        client = client_of(request) or _NO_CLIENT
         self._waiting[client] += 1
         work.add_done_callback(lambda _: self._over(client))
 
@@ -60,10 +58,3 @@ class ForwardedRequests:
         self._waiting[client] -= 1
         if not self._waiting[client]:
             del self._waiting[client]
-
-
-def _client_of(request: Forwarded) -> str:
-    behalf: OnBehalf | None = getattr(request, "behalf", None)
-    if behalf is None:
-        return _NO_CLIENT
-    return network_of(behalf.host) if behalf.principal == ANONYMOUS else behalf.principal

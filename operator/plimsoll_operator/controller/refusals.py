@@ -13,6 +13,8 @@ from plimsoll_core.messages.requests import Answer, Refused
 from plimsoll_core.phrasing import sentence_start
 from plimsoll_operator.metalog.interface import LogOfAnother
 
+NOT_LEADING = "The request was not carried out, because the operator is no longer the controller"
+
 
 def answered(answer: Answer) -> asyncio.Future[Answer]:
     """Return a future that already holds this answer."""

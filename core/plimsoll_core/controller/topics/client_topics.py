@@ -19,7 +19,13 @@ from plimsoll_core.cluster.topic_configs import ClientConfigs, client_configs
 from plimsoll_core.cluster.topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics import topic_creation
-from plimsoll_core.controller.topics.config_changes import check_version, found, not_a_clients, told
+from plimsoll_core.controller.topics.config_changes import (
+    EACH_TOPIC,
+    check_version,
+    found,
+    not_a_clients,
+    told,
+)
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import (
     PartitionRoom,
@@ -45,10 +51,6 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
 from plimsoll_core.messages.topics import AddPartitions, TopicGrowth, TopicsChanged
 from plimsoll_core.planner.placement import EXPLICIT, ROUND_ROBIN, Assignment
-
-EACH_TOPIC = 10
-"""The work of a change of one topic beside that of its partitions, in partitions: so many of them
-fit one turn less."""
 
 
 def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer:

@@ -58,6 +58,9 @@ from plimsoll_core.messages.topics import (
     TopicsChanged,
 )
 
+EACH_TOPIC = 10
+"""The work of a client's change of one topic, in partitions: so many fewer partitions fit the same
+turn."""
 COMPACTED_SINCE = 2
 """The metadata version that introduced compacted topics."""
 COMPRESSED_SINCE = 3
@@ -159,7 +162,7 @@ def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
     """Change the configs of topics for a client, or only check that if `request.validate_only`.
     Topics beyond what fits one turn are decided in later turns (`turn.again`)."""
     image, records = turn.image, list(turn.records)
-    most = turn.settings.slice_partitions_max
+    most = -(-turn.settings.slice_partitions_max // EACH_TOPIC)
     now, rest = request.topics[:most], request.topics[most:]
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)
