@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -23,8 +24,10 @@ from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_flow import MUTED
 from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import TopicCreated
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Refused, TopicAnswer, TopicsAnswer
+from plimsoll_core.messages.topics import TopicChanged, TopicsChanged
 from plimsoll_core.quotas.held_limits import HeldRate
 from plimsoll_core.quotas.state import (
     DEFAULT,
@@ -397,6 +400,34 @@ async def test_validated_topics_are_charged_as_created_ones(version: int) -> Non
     async with secured.served(OPEN) as server, connected(server) as client:
         found = await client.ask(ApiKey.CREATE_TOPICS, 6, asked)
         assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
+
+
+@pytest.mark.usefixtures("still_clock")
+async def test_config_changes_over_mutation_rate_are_refused() -> None:
+    """A client that toggled a config of its 1,000 topics filled the metadata log."""
+    secured = Secured(Mode.OFF)
+    names = ("a", "b")
+    for number, name in enumerate(names):
+        topic = TopicCreated(
+            cause="t",
+            topic_id=UUID(int=number),
+            name=name,
+            replication_factor=1,
+            min_isr=1,
+            configs={},
+        )
+        secured.change(topic)
+    secured.answer = TopicsChanged(topics=tuple(TopicChanged(topic=name) for name in names))
+    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=0.1))
+    config = {"name": "retention.ms", "config_operation": 0, "value": "1"}
+    rows = [{"resource_type": 2, "resource_name": name, "configs": [config]} for name in names]
+    asked = {"resources": rows, "validate_only": False}
+    for version, code in ((0, 0), (1, Code.THROTTLING_QUOTA_EXCEEDED)):
+        async with secured.served(OPEN) as server, connected(server) as client:
+            found = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, asked)
+            assert [int(row.error_code) for row in found.responses] == [code, code]
+            assert found.throttle_time > timedelta(seconds=8)
+    assert len(secured.commands) == 1
 
 
 async def test_mutations_with_unknown_outcome_are_charged() -> None:

@@ -29,6 +29,12 @@ from typing import Any, NamedTuple
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
+from plimsoll_broker.handlers.mutation_quota import (
+    OVER_QUOTA,
+    OVER_QUOTA_TEXT,
+    charge_made,
+    may_change,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, OWN_KEYS
 from plimsoll_core.cluster.config_keys import ConfigKey
@@ -438,17 +444,46 @@ def alter_configs(view: ClusterView) -> Handler:
         replace = key == ApiKey.ALTER_CONFIGS
         asked = await aside.some(many, partial(_asked, view, request, replace))
         told: dict[str, TopicChanged] = {}
-        if asked.topics:
+        names = tuple(one.topic for one in asked.topics)
+        if names and may_change(context, len(names)):
             command = AlterTopicConfigs(
                 topics=asked.topics,
                 validate_only=request.validate_only,
                 behalf=behalf_of(view, context),
             )
-            names = tuple(one.topic for one in asked.topics)
-            told = await ask_for_changes(view, command, names, _TIMEOUT_MS)
+            before = view.image
+            try:
+                told = await ask_for_changes(view, command, names, _TIMEOUT_MS)
+            finally:
+                charge_made(context, _changed(before, view.image, names, told))
+        elif names:
+            over = partial(TopicChanged, code=OVER_QUOTA, message=OVER_QUOTA_TEXT)
+            told = {name: over(topic=name) for name in names}
+            charge_made(context, 0)
         return await aside.some(many, partial(_reply, key, version, asked, told))
 
     return handle
+
+
+def _changed(
+    before: ClusterImage,
+    after: ClusterImage,
+    names: tuple[str, ...],
+    told: dict[str, TopicChanged],
+) -> int | None:
+    """Return what changes of topics' configs take of the quota: 1 for each topic, and 1 for each
+    partition of those with another min ISR, which its partitions follow. Return None if no
+    controller answered in time. `before`, `after`: the images around the change."""
+    if any(name not in told or told[name].code == Code.REQUEST_TIMED_OUT for name in names):
+        return None
+    changed = 0
+    for name in names:
+        topic_id = None if told[name].code else after.topic_ids.get(name)
+        if topic_id is not None and topic_id in after.topics:
+            old, new = before.topics.get(topic_id), after.topics[topic_id]
+            spread = old is not None and old.min_isr != new.min_isr
+            changed += 1 + (new.partitions if spread else 0)
+    return changed
 
 
 def _asked(view: ClusterView, request: Any, replace: bool) -> _AskedChanges:

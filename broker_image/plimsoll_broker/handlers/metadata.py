@@ -37,7 +37,7 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import ask, behalf_of
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
-from plimsoll_broker.handlers.topic_changes import reserved
+from plimsoll_broker.handlers.mutation_quota import reserved
 from plimsoll_broker.server.client_quotas import QuotaCharges, in_steps
 from plimsoll_broker.server.connection_state import (
     SERVING,

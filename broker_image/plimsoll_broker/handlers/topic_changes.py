@@ -1,11 +1,5 @@
 """The APIs that create, extend and delete topics.
 
-`within_quota`: the part of a request to create or delete partitions that the quota
-`controller_mutation_rate` allows now. Each broker counts for its own clients. If a request exceeds
-the quota and its version knows the quota's error, the excess is refused; in older versions the
-whole request is done, and the client is throttled. A request that only validates costs the
-controller the same work, and is charged the same. Source: KIP-599.
-
 `CreateTopics`: checked for form here, decided by the controller, answered once the topics are
 visible. Topics created this way exist only in the metadata log. Source: the protocol's CreateTopics
 rules.
@@ -19,15 +13,19 @@ DeleteTopics, by name or by id: decided by the controller, answered once this br
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, ask_for_changes, behalf_of, timeout_ms_of
-from plimsoll_broker.server.client_quotas import QuotaCharges
+from plimsoll_broker.handlers.mutation_quota import (
+    OVER_QUOTA,
+    OVER_QUOTA_TEXT,
+    charge_made,
+    within_quota,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import client_configs, too_long
@@ -37,47 +35,6 @@ from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic
 from plimsoll_core.messages.topics import AddPartitions, TopicChanged, TopicGrowth
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
-
-OVER_QUOTA = Code.THROTTLING_QUOTA_EXCEEDED
-OVER_QUOTA_TEXT = "The throttling quota has been exceeded."
-_T = TypeVar("_T")
-
-
-def within_quota(
-    context: RequestContext, wanted: Sequence[tuple[_T, int]], strict_version: int
-) -> list[_T]:
-    """Return the leading items of a request that the quota `controller_mutation_rate` permits now,
-    and reserve tokens for them; the caller refuses the rest. `wanted`: each item with the number of
-    partitions that it creates or deletes. `strict_version`: the first request version in which
-    clients understand a refusal; in an earlier version all items are permitted. The caller must
-    then call `charge_made`, whatever the outcome."""
-    return reserved(context.charges, wanted, strict=context.api_version >= strict_version)
-
-
-def reserved(
-    charges: QuotaCharges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
-) -> list[_T]:
-    """Return the leading items that the quota permits now, and reserve tokens for their partitions.
-    If `strict` is False, return all, and reserve for all. `wanted`: each item with its number of
-    partitions. If `charges` is None there is no quota, and all are returned."""
-    if charges is None:
-        return [one for one, _ in wanted]
-    taken = []
-    for one, partitions in wanted:
-        if strict and not charges.may_mutate():
-            break
-        charges.reserve(max(partitions, 0))  # clients send any number
-        taken.append(one)
-    return taken
-
-
-def charge_made(context: RequestContext, partitions: int | None) -> None:
-    """Charge the number of partitions that were created or deleted in place of the reserved tokens,
-    and set the throttle time of the request. `partitions`: None if the number is not known; then
-    the reservation is charged. Do nothing without a quota."""
-    if context.charges is not None:
-        context.charges.mutated(partitions)
-
 
 _CONFIGS_EACH = 25
 _CREATE_STRICT_VERSION = 6

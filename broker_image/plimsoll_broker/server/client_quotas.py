@@ -29,13 +29,20 @@ EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENT
 """APIs without quotas, so that a throttled client can still keep its group membership and log
 in."""
 MUTATING = frozenset(
-    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.METADATA}
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.METADATA,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
 )
-"""APIs that create or delete partitions; Metadata may create topics on demand."""
+"""APIs with which clients change the metadata of topics; Metadata may create topics on demand."""
 OWN_MUTATION_RATE = 500.0
 """The `controller_mutation_rate` of a principal at one broker if no quota states one: partitions
-created or deleted per second, with a burst of 5,500. It is more than ordinary clients need, and too
-little to take the controller from others."""
+created or deleted, and topics configured, per second, with a burst of 5,500. It is more than
+ordinary clients need, and too little to take the controller from others."""
 
 
 class QuotaStats:

@@ -32,7 +32,10 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
     ] = None
     mutations_per_second: Annotated[
         Amount | None,
-        described("Partitions created or deleted per second; Kafka's controller_mutation_rate."),
+        described(
+            "Partitions created or deleted and topics configured per second; Kafka's"
+            " controller_mutation_rate."
+        ),
     ] = None
 
 
