@@ -14,7 +14,8 @@ from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.reporting.replica_reports import RecoveryReports
-from plimsoll_broker.storage.log_store import Found, LogStore
+from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized
@@ -27,7 +28,9 @@ from plimsoll_core.messages.requests import (
     ReplicaLog,
     ReportReplicaLogs,
 )
+from plimsoll_core.replica import follower
 from plimsoll_core.replica.follower import Reset
+from plimsoll_core.replica.replica_values import EndOffset
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.replication import FetchLimits
 
@@ -137,22 +140,20 @@ async def test_leader_elected_during_copy_keeps_its_log_later(
         await again.stop()
 
 
-def reopened(self: LogStore, now_ms: int = 0) -> list[Found]:
-    """What `node.broker` reads before it registers."""
+_opened = LogStore.open
+
+
+def opening(self: LogStore) -> VolumeRefused | None:
+    """With what `node.broker` reads before it registers."""
+    found = _opened(self)
     self.take_clean_marker()
-    return LogStore.load(self, now_ms)
+    self.load(0)
+    return found
 
 
 async def test_elr_member_leaves_before_it_discards_its_log(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = LogStore.open
-
-    def opening(self: LogStore) -> object:
-        found = opened(self)
-        reopened(self)
-        return found
-
     monkeypatch.setattr(LogStore, "open", opening)
     one, two = await broker(0).start(), await broker(1).start()
     controller.create("t", (0, 1), **COMPACT)
@@ -191,4 +192,35 @@ async def test_elr_member_leaves_before_it_discards_its_log(
         reporting.cancel()
         with suppress(asyncio.CancelledError):
             await reporting
+        await again.stop()
+
+
+async def test_cleaned_follower_is_not_cut_after_clean_restart(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below what its cleaner used, although a leader lowered the high watermark meanwhile."""
+    monkeypatch.setattr(LogStore, "open", opening)
+    one, two = await broker(0).start(), await broker(1).start()
+    controller.create("t", (0, 1), **COMPACT)
+    client = await one.client()
+    for number in range(30):
+        batch = keyed_batch(0, [(b"k%d" % (number % 3), b"v" * 40)])
+        assert (await client.produce("t", batch))[0] == Code.NONE
+    hosted = two.hosted("t")
+    await until(lambda: hosted.replica.high_watermark == 30)
+    await LogCleaner(two.manager, lambda: 10_000, two.store.cleaning).run()
+    used = two.store.superseding_ends.get(("t", 0))
+    assert used is not None
+    two.path.fetchers.unfollow(hosted)
+    hosted.replica.replicated(10)
+    await two.stop(clean=True)
+    monkeypatch.setattr(fetcher.FetcherPool, "follow", lambda *_: None)
+    again = await Broker(controller, 1, two.directory).start(previous=two.epoch)
+    try:
+        assert again.store.clean_epoch == two.epoch
+        replica = again.hosted("t").replica
+        assert replica.compacted_copy.least_cut == used > 15
+        diverging = EndOffset(0, 15)
+        assert follower.truncation_offset(replica.log, diverging, used) is None
+    finally:
         await again.stop()

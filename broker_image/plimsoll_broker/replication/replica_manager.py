@@ -340,7 +340,12 @@ class ReplicaManager:
             self.broken[partition.key] = error
             return None
         # After a crash more may be committed than the checkpoint says.
-        known = 0 if self.store.clean_epoch is not None else log.log_end_offset
+        known = log.log_end_offset
+        if self.store.clean_epoch is not None:
+            # A leader that did not know what was committed may have lowered the checkpoint, but not
+            # what the cleaner has used.
+            used = self.store.superseding_ends.get((log.topic, log.index)) or 0
+            known = min(used, log.log_end_offset)
         return self._host(topic, partition, log, known)
 
     def _host(self, topic: Topic, partition: Partition, log: Log, committed: int) -> Hosted:
