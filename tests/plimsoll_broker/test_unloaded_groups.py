@@ -18,9 +18,11 @@ from tests.plimsoll_broker.coordinating_brokers import (
 from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_broker.coordinator.group_shard import ShardPhase
+from plimsoll_broker.coordinator.loader import Rereading, make_room
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.memory import GroupMemory
+from plimsoll_core.groups.records import OffsetCommitted
 
 BUDGET = 2**17
 TEXT = "x" * 4_000
@@ -155,3 +157,33 @@ async def test_newcomer_has_room_made_by_whoever_holds_most(members: Members) ->
     assert await commit(found, "new", VICTIM, 1) is Code.NONE
     assert found.shard.state.unloaded.keys() < {f"m{number}" for number in range(20)}
     used(found)
+
+
+async def test_group_forgotten_during_reload_stays_refused(members: Members) -> None:
+    """Its other records would make half a group, which answers that it has no offset."""
+    shard = coordinator(members).shard
+    records = [
+        OffsetCommitted(
+            group_id="g",
+            topic="t",
+            partition=index,
+            offset=500,
+            leader_epoch=-1,
+            metadata="",
+            commit_ms=1,
+            expire_ms=None,
+            topic_id=None,
+            owner="",
+        )
+        for index in range(2)
+    ]
+    for at, record in enumerate(records):
+        shard.apply(record, at)
+    shard.unload("g")
+    shard.rereading = rereading = Rereading(shard, ["g"], keys_alone=False)
+    rereading.replay(records[0], 0)
+    await make_room([shard], GroupMemory(1))
+    rereading.replay(records[1], 1)
+    assert not rereading.names
+    assert shard.state.is_unloaded("g")
+    assert "g" not in shard.state.groups

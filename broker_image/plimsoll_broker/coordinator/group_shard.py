@@ -262,12 +262,15 @@ class ShardPhase(Enum):
 
 
 class GivesUp(Protocol):
-    """A pass through a shard's log that loads unloaded groups again (`Rereading`); only the method
+    """A pass through a shard's log that loads unloaded groups again (`Rereading`); only the methods
     that the shard itself calls."""
 
     def give_up(self, group_id: str) -> None:
         """Ignore the further records of this group in this pass, because there is no memory for the
         group; the group stays unloaded."""
+
+    def give_up_all(self) -> None:
+        """Do so with all groups of which records have been applied, or may be."""
 
 
 class GroupShard:
@@ -341,6 +344,13 @@ class GroupShard:
         self.state.unload(group_id)
         if self.rereading is not None:
             self.rereading.give_up(group_id)
+
+    def forget_unloaded(self) -> None:
+        """Forget the names of all unloaded groups. A group that is being read again is dropped with
+        them: the rest of its records would make half a group."""
+        self.state.forget_unloaded()
+        if self.rereading is not None:
+            self.rereading.give_up_all()
 
     @property
     def holds_back(self) -> bool:

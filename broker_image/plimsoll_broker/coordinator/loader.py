@@ -96,7 +96,7 @@ async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
     names = sum(len(shard.state.unloaded) for shard in shards)
     if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
         for shard in shards:
-            shard.state.forget_unloaded()
+            shard.forget_unloaded()
     candidates = _Candidates()
     async for shard, group_id in _of_all(shards):
         group = shard.state.groups.get(group_id)
@@ -140,6 +140,11 @@ class Rereading:
         self.names.discard(group_id)
         if self._others is not None:
             self._others.add(group_id)
+
+    def give_up_all(self) -> None:
+        """Do so with all groups of which records have been applied, or may be."""
+        for group_id in list(self.names):
+            self.give_up(group_id)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
         """Apply a record of the log to the shard if it belongs to a group that this pass reads."""
