@@ -17,7 +17,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -359,6 +359,40 @@ async def groups_listed(foe: Foe, connections: int, named: int) -> None:
     await foe.often(connections, lambda: foe.flood(request, pause_s=0.005))
 
 
+def _array(key: ApiKey, items: int) -> bytes:
+    """A request with so many names or numbers, each unlike the others."""
+    names = [f"{number:05}" for number in range(items)]
+    match key:
+        case ApiKey.DESCRIBE_GROUPS:
+            return frame(key, 5, {"groups": names, "include_authorized_operations": False})
+        case ApiKey.DESCRIBE_CONFIGS:
+            row = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": names}
+            values = {"include_synonyms": False, "include_documentation": False}
+            return frame(key, 4, {"resources": [row], **values})
+        case ApiKey.OFFSET_FETCH:
+            named = [{"name": TOPIC, "partition_indexes": list(range(items))}]
+            return frame(
+                key, 7, {"group_id": "mallory.g1", "topics": named, "require_stable": False}
+            )
+    named = [{"name": TOPIC, "partition_indexes": list(range(items))}]
+    return frame(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": named})
+
+
+ARRAYS = (
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.DESCRIBE_PRODUCERS,
+)
+
+
+async def arrays(foe: Foe, connections: int, items: int, deaf: int) -> None:
+    """Arrays of names and of numbers: a few bytes each, and objects once they are parsed."""
+    made = await asyncio.to_thread(lambda: [_array(key, items) for key in ARRAYS])
+    flood = partial(foe.flood, lambda: foe.dice.choice(made), pause_s=0.05, deaf=bool(deaf))
+    await foe.often(connections, flood)
+
+
 async def members(foe: Foe, connections: int, groups: int, kilobytes: int) -> None:
     """Members that say much of themselves, and are new ones each time."""
     protocol = bytes(kilobytes * 1024)
@@ -531,6 +565,11 @@ GRAMMAR: dict[str, Production] = {
     "groups_listed": Production(
         groups_listed, USERS, {"connections": FEW, "named": (1, 100, 5_000)}
     ),
+    "arrays": Production(
+        arrays,
+        USERS,
+        {"connections": (*SOME, 100), "items": (1_000, 19_000, 150_000), "deaf": (0, 1)},
+    ),
     "members": Production(
         members, USERS, {"connections": SOME, "groups": (1, 50, 5_000), "kilobytes": (1, 60)}
     ),
@@ -572,6 +611,8 @@ FIRST: tuple[tuple[str, Phrase], ...] = (
     _first(STRANGER, "connections_held", connections=300),
     _first(STRANGER, "half_handshakes", connections=300, noise=0),
     _first(STRANGER, "wrong_passwords", connections=40, users=100_000),
+    _first(MALLORY, "arrays", connections=100, items=19_000, deaf=0),
+    _first(NOBODY, "arrays", connections=100, items=150_000, deaf=0),
 )
 """Of seeds 1, 2, 3 and so on."""
 

@@ -33,6 +33,7 @@ ATTACKS = (
         times={"connections": 2, "rows": 6},
         topics={"connections": 1, "made": 5, "partitions": 10},
         groups_listed={"connections": 2, "named": 100},
+        arrays={"connections": 20, "items": 19_000, "deaf": 0},
     ),
     together(
         NOBODY,
