@@ -91,10 +91,11 @@ def join_group(
         _add(turn, group, op, op.member_id, token, effects)
     elif op.member_id:
         _join_again(turn, group, op, token, effects)
-    elif holder is not None and (refusal := _check_rejoins(turn, group)):
-        effects.reply(token, refusal)
     elif holder is not None:
-        _replace(turn, group, op, holder, token, effects)
+        if refusal := _check_rejoins(turn, group):
+            effects.reply(token, refusal)
+        else:
+            _replace(turn, group, op, holder, token, effects)
     elif op.group_instance_id is None and op.must_know_its_id:
         give_id(turn, group, op.new_member_id, op.session_timeout_ms)
         effects.reply(token, MemberIdGiven(op.new_member_id))
