@@ -18,7 +18,7 @@ from tests.plimsoll_broker.security.guard_cases import Op
 from tests.plimsoll_broker.security.secured import Secured, a_rule
 
 from plimsoll_broker.handlers.long_work import Aside
-from plimsoll_broker.handlers.security import gate, guards
+from plimsoll_broker.handlers.security import guards
 from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.connection_state import ConnectionState
@@ -113,7 +113,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
     with monkeypatch.context() as patch:
         patch.setattr(Rights, "_decide", noted("decided", Rights._decide))
-        patch.setattr(gate, "decode_request", noted("read", decode_request))
+        patch.setattr(RequestContext, "decoded", noted("read", RequestContext.decoded))
         patch.setattr(guards, "encode_request", noted("written", encode_request))
         patch.setattr(guards, "decode_response", noted("read", decode_response))
         patch.setattr(guards, "encode_response", noted("written", encode_response))
