@@ -1,7 +1,8 @@
 """A client shortens a log: durable on the leader, taken over by followers, and never too far."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 
 import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, until
@@ -188,6 +189,46 @@ async def test_delete_records_fails_when_start_cannot_be_saved(
 
     monkeypatch.setattr(OffsetFile, "begin_replace", full)
     assert await delete(client, (0, 5)) == [(Code.KAFKA_STORAGE_ERROR, -1)]
+
+
+async def test_waiting_deletions_share_a_save_of_their_logs(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request copied the starts of all logs on the event loop, and synced."""
+    one = await broker(0).start()
+    controller.create("t", *((0,) for _ in range(12)), **KEPT)
+    clients = [await one.client() for _ in range(10)]
+    for index, client in enumerate(clients):
+        await client.produce("t", a_batch(2), index=index)
+    saved: list[list[tuple[str, int]]] = []
+    began, go_on = asyncio.Event(), threading.Event()
+    loop, begin = asyncio.get_running_loop(), one.manager.store.begin_log_starts
+
+    def noted(of: Iterable[tuple[str, int]]) -> Callable[[], None]:
+        saved.append(list(of))
+        save = begin(of)
+
+        def wait() -> None:
+            loop.call_soon_threadsafe(began.set)
+            assert go_on.wait(30)
+            save()
+
+        return wait
+
+    monkeypatch.setattr(one.manager.store, "begin_log_starts", noted)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(delete(clients[0], (0, 2)))
+        await began.wait()
+        others = [
+            group.create_task(delete(client, (index, 2)))
+            for index, client in enumerate(clients)
+            if index
+        ]
+        moved = [one.hosted("t", index).log for index in range(10)]
+        await until(lambda: all(log.log_start_offset == 2 for log in moved))
+        go_on.set()
+    assert [task.result() for task in (first, *others)] == [[(Code.NONE, 2)]] * 10
+    assert [sorted(each) for each in saved] == [[("t", 0)], [("t", n) for n in range(1, 10)]]
 
 
 async def test_delete_records_waits_for_follower_until_timeout(

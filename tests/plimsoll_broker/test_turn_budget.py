@@ -248,3 +248,31 @@ async def test_requests_of_lost_connections_are_not_served(server):
     client.writer.close()
     assert len(handlers.seen) == 3 * A_TURN + 1
     assert not listener._owner.turns._waiting
+
+
+class Tasks(Handlers):
+    """Each request is served by a task of one step."""
+
+    async def coroutine(self, context):
+        self.note(context)
+        return b"later"
+
+
+async def test_first_steps_of_tasks_are_spread_over_turns():
+    """Those of all requests of one turn ran in the next one."""
+    handlers = Tasks()
+    limits = ListenerLimits(connections_max=2 * CONNECTIONS)
+    listener = BrokerListener(Dispatch(handlers.table()), limits)
+    await listener.start("127.0.0.1", 0)
+    sockets = await connected(listener.port, CONNECTIONS)
+    async with asyncio.timeout(WAIT_S):
+        while listener.connections < CONNECTIONS:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    turns = Turns(handlers)
+    for number, sock in enumerate(sockets):
+        sock.send(request_frame(ApiKey.CREATE_TOPICS, 2, number, "test", b""))
+    await handlers.until_seen(CONNECTIONS)
+    assert turns.most <= 3 * turn_budget.TASKS_AT_ONCE
+    for sock in sockets:
+        sock.close()
+    await listener.stop()

@@ -14,7 +14,6 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background import in_thread
 from plimsoll_broker.handlers.forward import timeout_ms_of
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, in_turns, is_short, things
 from plimsoll_broker.replication.hosted_partitions import Hosted
@@ -168,10 +167,11 @@ class DeleteRecordsHandler:
         """Sync the new log starts to the disk before the client is answered, so that a crash does
         not undo them. If the disk fails, every deletion gets KAFKA_STORAGE_ERROR. Do nothing if all
         deletions were refused."""
-        if not any(each.hosted for each in deletions):
+        changed = [each.hosted.place for each in deletions if each.hosted is not None]
+        if not changed:
             return
         try:
-            await in_thread(self._manager.store.begin_log_starts())
+            await self._manager.log_start_saves.save(changed)
         except StorageError:
             for each in deletions:
                 if each.hosted is not None:

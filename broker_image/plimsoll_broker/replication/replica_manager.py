@@ -30,6 +30,7 @@ from plimsoll_broker.replication.hosted_partitions import (
     PartitionWatcher,
     log_config,
 )
+from plimsoll_broker.replication.log_start_saves import LogStartSaves
 from plimsoll_broker.replication.log_writer import LogWriter, Stepping, Woken, until_when
 from plimsoll_broker.replication.proposal_queue import ProposalQueue, SeenShrinks
 from plimsoll_broker.replication.reopening_claims import Reopening
@@ -113,6 +114,7 @@ class ReplicaManager:
     ) -> None:
         self.settings = settings
         self.store = store
+        self.log_start_saves = LogStartSaves(store)
         self.now_ms = now_ms
         # One for the process: a time that one component writes is read by others later.
         self.wall_clock = WallClock(now_ms)

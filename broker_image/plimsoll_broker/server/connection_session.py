@@ -477,11 +477,13 @@ class Session(asyncio.BufferedProtocol):
         finally:
             if charged:
                 self._receiver.give_back(charged)
-        slot.future = result if isinstance(result, ReplyLater) else later(result)
+        slot.future = later(result)
         self._wait_for(slot, slot.future, frame)
 
     def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
         """Queue a request that is answered later; replies to later requests wait for its reply."""
+        if not isinstance(future, ReplyLater):
+            self._owner.turns.begins_task()
         self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
         future.add_done_callback(partial(self._completed, slot))

@@ -60,15 +60,23 @@ BUDGET_S = 0.005
 progress is then completed."""
 
 
+TASKS_AT_ONCE = 16
+"""The most requests of one turn of the event loop that are served by tasks. The tasks' first steps
+all run in the next turn."""
+
+
 class TurnBudget:
     """The time that requests of one listener may use in one turn of the event loop: BUDGET_S
-    seconds. Sessions call `is_spent` before each request, and `wait` if it is spent."""
+    seconds. Sessions call `is_spent` before each request, `wait` if it is spent, and `begins_task`
+    if the request was given to a task; TASKS_AT_ONCE of these use up the turn."""
 
     def __init__(self) -> None:
         # Callbacks of sessions that wait for a later turn.
         self._waiting: PrincipalTurns[Callable[[], None], None] = PrincipalTurns()
         # The end of this turn's budget.
         self._until_s = 0.0
+        # The requests that were given to tasks in this turn.
+        self._tasks = 0
         # True if this turn has a budget already. A clock cannot tell turns apart: uvloop's advances
         # within them.
         self._began = False
@@ -85,12 +93,21 @@ class TurnBudget:
             if not self._began:
                 self._begin(loop)
                 return False
-        return time.monotonic() >= self._until_s
+        return not self._is_left
+
+    @property
+    def _is_left(self) -> bool:
+        return self._tasks < TASKS_AT_ONCE and time.monotonic() < self._until_s
+
+    def begins_task(self) -> None:
+        """Count a request of this turn that a task serves."""
+        self._tasks += 1
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the BUDGET_S seconds of this turn of the event loop. `_end` runs in the next turn,
         before that turn's requests are read."""
         self._until_s = time.monotonic() + BUDGET_S
+        self._tasks = 0
         if not self._began:
             self._began = True
             loop.call_soon(self._end)
@@ -113,7 +130,7 @@ class TurnBudget:
         self._begin(loop)
         self._resuming = True
         try:
-            while self._waiting and time.monotonic() < self._until_s:
+            while self._waiting and self._is_left:
                 self._waiting.take()[1]()
         finally:
             self._resuming = False

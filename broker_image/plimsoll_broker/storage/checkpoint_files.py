@@ -365,14 +365,14 @@ class CheckpointFiles:
             {at: log.recovery_point for at, log in self._settled()}
         )
 
-    def begin_log_starts(self) -> Callable[[], None]:
+    def begin_log_starts(self, of: Iterable[Partition] | None = None) -> Callable[[], None]:
         """Copy the log starts that `checkpoint_log_starts` saves, and the noted beginnings, to
-        memory. Return a function that saves both, the beginnings first, and may run in a thread."""
+        memory; only those of the partitions `of`, if given. Return a function that saves both, the
+        beginnings first, and may run in a thread."""
+        settled = list(self._settled(of))
         # In this order: a start removes records below a log start on the disk.
-        note = self.beginnings.begin_note(self._settled())
-        save = self._log_starts.begin_replace(
-            {at: _start_to_save(log) for at, log in self._settled()}
-        )
+        note = self.beginnings.begin_note(settled)
+        save = self._log_starts.begin_replace({at: _start_to_save(log) for at, log in settled})
 
         def both() -> None:
             note()
@@ -403,9 +403,12 @@ class CheckpointFiles:
         self.beginnings.begin_note(self._settled())()
         self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})
 
-    def _settled(self) -> Iterator[tuple[Partition, Log]]:
-        """Yield the open logs with their partitions, except logs that a thread is reopening."""
-        return ((at, log) for at, log in self.logs.items() if at not in self.reopening)
+    def _settled(self, of: Iterable[Partition] | None = None) -> Iterator[tuple[Partition, Log]]:
+        """Yield the open logs, or those of the partitions `of`, with their partitions, except logs
+        that a thread is reopening."""
+        for at in self.logs if of is None else of:
+            if at not in self.reopening and (log := self.logs.get(at)) is not None:
+                yield at, log
 
 
 def _start_to_save(log: Log) -> int | None:
