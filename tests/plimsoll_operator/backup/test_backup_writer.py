@@ -349,8 +349,8 @@ async def test_deleted_objects_are_noticed_and_stored_again(
     log, hours = FollowedLog(), Hours()
     writer = writer_of(log, tmp_path, hours)
     await written(writer, log)
-    for one in tmp_path.iterdir():
-        one.unlink()
+    for one in names_in(tmp_path):
+        (tmp_path / str(one)).unlink()
     log.change()
     await written(writer, log)
     assert (await read(tmp_path)).copy.image == log.image
