@@ -31,6 +31,7 @@ from plimsoll_sim.faults.scripts import (
     deliver_pre_crash_fetch_late,
     deliver_proposal_two_terms_late,
     diverge_logs_in_two_epochs,
+    elect_half_copied_replica,
     elect_leader_behind_log_start,
     elect_leader_with_stale_hw,
     elect_leader_with_unflushed_log,
@@ -431,6 +432,12 @@ TABLE: tuple[Fault, ...] = (
         "read_slowly", links.read_slowly, 0, "Buffers of writers that fill, and have room again."
     ),
     Fault("lose_file", lose_file.strike, 0, "What is gone after a clean stop."),
+    Fault(
+        "elect_half_copied_replica",
+        elect_half_copied_replica.strike,
+        0,
+        "A leader that has copied half of a cleaned log, and follows again.",
+    ),
     Fault(
         "delete_beside_elr",
         delete_beside_elr.strike,

@@ -58,3 +58,18 @@ CLEANING["cleaning and deleting"] = Profile(
 )
 """Profile of topics with both policies: log starts rise, also into batches that a cleaner
 removed."""
+CLEANING["cleaning and electing"] = Profile(
+    faults={
+        "elect_half_copied_replica": 12,
+        "kill_broker": 2,
+        "stop_broker": 2,
+        "cut_power_of_broker": 1,
+        "elect_preferred_leaders": 2,
+    },
+    choices={
+        **_ABOUT.choices,
+        "min_isr": (1, 1, 2),
+        "unclean_recovery": ("Balanced", "Proactive", "Proactive"),
+    },
+)
+"""Profile of leaders that were elected in the middle of a copy of a cleaned log."""
