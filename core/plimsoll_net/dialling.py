@@ -280,7 +280,9 @@ class _Call:
     def left(self, connection: TlsConnection) -> None:
         if not self.shaken.done():
             self.shaken.set_exception(
-                ConnectionResetError("the internal connection was closed during its TLS handshake")
+                ConnectionResetError(
+                    "the peer of an internal connection closed it during the TLS handshake"
+                )
             )
 
     def over(self, connection: TlsConnection) -> None:

@@ -454,8 +454,8 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
         if following is None or extent.next_offset == following.base_offset:
             continue
         why = (
-            f"the segment ends at offset {extent.next_offset}, and the next segment does not "
-            "begin there"
+            f"the log segment {segment.path} ends at offset {extent.next_offset}, and the next "
+            "segment does not begin there"
         )
         raise Damaged(segment, extent, why)
     return extent

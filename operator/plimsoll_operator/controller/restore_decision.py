@@ -570,7 +570,7 @@ def _standing_in(log: Restored, position: LogPosition) -> Standing:
 def _no_copy(case: RestoreCase) -> str:
     if case.unproven:
         broker_id, why = next(iter(sorted(case.unproven.items())))
-        return f"The copy of broker {broker_id} cannot be used: {why}."
+        return f"The metadata copy of broker {broker_id} cannot be used: {why}."
     if case.offered:
         answered = sentence_start(brokers_text(case.offered))
         return f"{answered} answered, but sent no copy of the metadata that can be restored."

@@ -239,8 +239,8 @@ class HistoryKeeper:
                     _unknown(
                         self._dropped_to,
                         commit.ms,
-                        "the operator dropped these changes, because too many waited to be "
-                        "archived at once",
+                        "the history archive lacks these metadata changes, because too many waited "
+                        "to be archived at once",
                     )
                 )
             if commit.new.next_offset > self._end:

@@ -180,7 +180,7 @@ def _moment(row: ChangeRow, epoch: int | None) -> Moment:
 
 def _what(row: ChangeRow) -> str:
     if row.kind == "unknown":
-        return "Changes before this one are unknown."
+        return "The history archive lacks the metadata changes before this one."
     if row.kind == "removed":
         return "The topic of the partition was removed."
     parts = []

@@ -294,7 +294,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     """Return all certificates of a PEM text. Raises Unreadable if there is none. The text is
     untrusted: it may come from a user's object."""
     if len(pem) > PEM_BYTES_MAX:
-        raise Unreadable(f"the certificates in the content are larger than {PEM_BYTES_MAX} bytes")
+        raise Unreadable(f"the PEM text of certificates is larger than {PEM_BYTES_MAX} bytes")
     try:
         return x509.load_pem_x509_certificates(pem)
     except Exception as error:  # the library has more kinds than ValueError: InvalidVersion
@@ -303,7 +303,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if len(pem) > KEY_BYTES_MAX:
-        raise Unreadable(f"the private key in the content is larger than {KEY_BYTES_MAX} bytes")
+        raise Unreadable(f"the PEM text of a private key is larger than {KEY_BYTES_MAX} bytes")
     try:
         # Checking that an RSA key's numbers are primes would block the event loop for seconds.
         key = serialization.load_pem_private_key(

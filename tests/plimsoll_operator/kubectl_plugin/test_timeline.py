@@ -69,7 +69,7 @@ def test_epoch_that_nobody_tells_is_none() -> None:
 def test_hole_is_told_unless_the_partition_is_younger() -> None:
     hole = ChangeRow(15, MS, "unknown", cause="it was not archived in time")
     assert next(m.what for m in timeline([hole, FENCED], asked())) == (
-        "Changes before this one are unknown."
+        "The history archive lacks the metadata changes before this one."
     )
     young = a_row(18, kind="created", leader=(None, 0), isr=((), ROW))
     assert [m.offset for m in timeline([hole, young, FENCED], asked())] == [18, 20]
