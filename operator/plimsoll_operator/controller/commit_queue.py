@@ -471,7 +471,8 @@ class Committer:
         )
         if self._journal.group_unfinished:
             raise TermEnded(
-                "the metadata log refused a batch that belongs to a half-written group of batches"
+                "the metadata log refused a later batch of a change of which earlier batches are "
+                "written; the next controller's term drops the unfinished change"
             ) from error
         culprit = refused(Reason.RecordTooLarge, str(error))
         self._dropped(

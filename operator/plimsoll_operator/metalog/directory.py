@@ -30,6 +30,7 @@ import msgspec
 from plimsoll_core.cluster.records import SnapshotTaken
 from plimsoll_operator.metalog import codec, log_integrity
 from plimsoll_operator.metalog.interface import (
+    NOT_OPEN,
     AppendConflict,
     AppendRefused,
     Batch,
@@ -452,9 +453,7 @@ class DirectoryLog:
 
     def _held(self) -> tuple[_Tail, log_integrity.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
-            raise AppendConflict(
-                "the metadata log must be reopened by the controller before it is written to"
-            )
+            raise AppendConflict(NOT_OPEN)
         return self._tail, self._follower
 
     def _take_lock(self) -> None:

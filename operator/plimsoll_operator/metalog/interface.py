@@ -32,6 +32,13 @@ class MetadataLogError(Exception):
     """Base of a metadata log's errors. Its text is a sentence for the user."""
 
 
+NOT_OPEN = (
+    "a write to the metadata log failed, or another operator writes to it: the log must be "
+    "reopened, and the controller does so before it writes more"
+)
+"""The message of `AppendConflict` if the log must be opened again first."""
+
+
 class AppendConflict(MetadataLogError):
     """Raised if the batch is certainly not committed, because another writer has written to the
     log, or because the log must be opened again first."""

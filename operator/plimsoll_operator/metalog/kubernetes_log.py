@@ -18,6 +18,7 @@ from plimsoll_core.cluster.records import SnapshotTaken
 from plimsoll_operator.kube.kube_api import Transport
 from plimsoll_operator.metalog import codec, kube_objects, log_integrity
 from plimsoll_operator.metalog.interface import (
+    NOT_OPEN,
     AppendConflict,
     AppendRefused,
     Batch,
@@ -45,8 +46,6 @@ SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
 """Number of consecutive failures, with pauses between them, after which this process stops creating
 slots ahead of use. Reaching it takes about half a minute."""
-
-NOT_OPEN = "the metadata log must be reopened by the controller before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

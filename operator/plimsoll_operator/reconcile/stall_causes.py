@@ -38,7 +38,10 @@ class StallSource(Enum):
     BROKER_METADATA = "A broker cannot apply metadata, so it does not follow elections."
     RACKS = "A broker cannot register with the controller, so it serves no clients."
     BUG = "A bug keeps the operator from reconciling an object or from doing a task."
-    SPEC = "The spec cannot be read, and an earlier one is in effect; causes below concern it."
+    SPEC = (
+        "The spec cannot be read, and an earlier spec stays in effect; the causes below concern "
+        "the earlier one."
+    )
     CONFIG = "The brokers' objects are not updated, and the brokers' configs differ from the spec."
     VERSION = "The brokers' objects are not updated, and the brokers run another release."
     CHILDREN = "An object that the brokers need cannot be created or restored."

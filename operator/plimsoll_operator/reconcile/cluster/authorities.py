@@ -142,7 +142,8 @@ async def read_authorities(
     known = manifests.authorities_of(secret)
     if known is None:
         raise Unreadable(
-            f"Secret {namespace}/{name} cannot be used: the operator did not write its content"
+            f"Secret {namespace}/{name} cannot be used, because it holds something else than the "
+            "CAs that the operator wrote: restore it, or rename it if it is another's"
         )
     return secret, known
 
