@@ -46,6 +46,8 @@ class Tier:
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
     ignored: tuple[str, ...] = ()  # what lies there and is another tier's
     workers: int = 0  # files at a time, by pytest-xdist; 0: one after the other
+    # A cold machine compiles promtool for minutes, helm with what Kubernetes needs.
+    needs_promtool: bool = False
 
     def selection(self, *, long: bool) -> str:
         """Return the expression for pytest's -m. The long tests are those of `make long`."""
@@ -73,6 +75,8 @@ def e2e(*names: str) -> tuple[str, ...]:
 
 # All tests in these folders are marked by their conftest.py.
 MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
+UNMARKED = "not (simulation or integration or conformance or spark or e2e)"
+ALERTS = ("tests/helm/test_alerts.py",)
 # Tests with namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
 # Tests that leave the release and the operator's pods as they are: each may run beside any other.
@@ -111,8 +115,9 @@ TIERS = (
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
-         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=4500,
-         ignored=MARKED, workers=2),
+         marker=UNMARKED, limit_s=4500, ignored=(*MARKED, *ALERTS), workers=2),
+    Tier(name="unit-alerts", about="promtool judges the alerts", lane=Lane.COMPUTING,
+         marker=UNMARKED, limit_s=4500, paths=ALERTS, needs_promtool=True),
 )  # fmt: skip
 
 

@@ -70,8 +70,8 @@ class Run:
         # Log of each tier that runs, and when it began (monotonic seconds).
         self.under_way: dict[str, tuple[Path, float]] = {}
         self.began = time.monotonic()
-        # Set when helm and promtool are there, or cannot be built.
-        self.tools = threading.Event()
+        # Each set when that tool is there, or cannot be built.
+        self.helm, self.promtool = threading.Event(), threading.Event()
         self._children: set[int] = set()
         self._ended = False
         self._busiest = Busiest()
@@ -135,10 +135,14 @@ class Run:
         for tier in tiers:
             self.tier(tier)
 
+    def wait_for_tools(self, tier: Tier) -> None:
+        """Wait until the tools are there that the tier's tests call."""
+        if tier.lane is Lane.COMPUTING:
+            (self.promtool if tier.needs_promtool else self.helm).wait()
+
     def tier(self, tier: Tier) -> None:
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
-        if tier.name == "unit":
-            self.tools.wait()
+        self.wait_for_tools(tier)
         report.unlink(missing_ok=True)
         limit_s, patient = LONG_LIMIT_S if self.long else tier.limit_s, tier.lane in PATIENT
         command = [PYTHON, "-m", "pytest", "-q" if self.live else "-v", "--no-header"]
@@ -222,6 +226,8 @@ def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
     up, images = [NODE, "up", "images"], [str(ROOT / "dev" / "images.sh")]
     on_node = bool(of[Lane.RELEASE] or of[Lane.BARE_NODE])
     good = not on_node or run.step("kubernetes", "Kubernetes with our images", up, images)
+    if on_node:
+        run.helm.set()
     # promtool is compiled while the node is in use already.
     tools = threading.Thread(target=install, args=(run, bool(of[Lane.COMPUTING])), daemon=True)
     tools.start()
@@ -236,12 +242,13 @@ def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
 
 
 def install(run: Run, needed: bool) -> None:
-    """Build helm and promtool from their Go modules if `needed`; the unit tier waits for them."""
+    """Build helm and promtool from their Go modules if `needed`; the unit tiers wait for them."""
     try:
         if needed:
             run.step("tools", "helm, promtool", [NODE, "install"])
     finally:
-        run.tools.set()
+        run.helm.set()
+        run.promtool.set()
 
 
 def node_is_running() -> bool:

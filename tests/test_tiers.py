@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from dev import tier_lanes, tiers
-from dev.tier_lanes import KILLING, MARKED, TIERS, USING, Lane, Tier, named
+from dev.tier_lanes import ALERTS, KILLING, MARKED, TIERS, UNMARKED, USING, Lane, Tier, named
 from dev.tier_summary import Outcome, judge, progress, summary
 from dev.tiers import ROOT, TIMED_OUT, Run, beside
 
@@ -37,7 +37,7 @@ def marked() -> list[tuple[Path, str]]:
 
 def test_tiers_look_where_tests_with_their_marker_lie() -> None:
     found = marked()
-    assert {name for _, name in found} == {tier.marker for tier in TIERS if tier.name != "unit"}
+    assert {name for _, name in found} == {tier.marker for tier in TIERS} - {UNMARKED}
     for path, name in found:
         assert any(tier.looks_at(path) for tier in TIERS if tier.marker == name), path
 
@@ -92,16 +92,17 @@ def test_disturbing_tests_are_recognised_by_calls(
 
 def test_tier_prefix_names_all_its_tiers() -> None:
     assert [tier.name for tier in named(["e2e"])] == [*("e2e-using", "e2e-killing", "e2e-alone")]
-    assert [tier.name for tier in named(["unit", "e2e-alone"])] == ["e2e-alone", "unit"]
+    assert [tier.name for tier in named(["node", "e2e-alone"])] == ["e2e-alone", "node"]
+    assert [tier.name for tier in named(["unit"])] == ["unit", "unit-alerts"]
     assert named(["e2"]) == named([]) == []
 
 
 def test_unit_tier_takes_the_rest() -> None:
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
-    others = [tier.marker for tier in TIERS if tier is not unit]
+    others = {tier.marker for tier in TIERS} - {unit.marker}
     default = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING)
     assert unit.paths == default.paths == ("tests",)
-    assert unit.ignored == MARKED
+    assert unit.ignored == (*MARKED, *ALERTS)
     for folder in MARKED:
         conftest = (ROOT / folder / "conftest.py").read_text()
         assert "item.add_marker(pytest.mark." in conftest, folder
@@ -194,8 +195,7 @@ class RecordedRun(Run):
         return name != self.fails
 
     def tier(self, tier: Tier) -> None:
-        if tier.name == "unit":
-            assert self.tools.wait(timeout=10)
+        self.wait_for_tools(tier)
         self.asked.append(tier.name)
 
 
@@ -208,7 +208,8 @@ def test_full_run_takes_every_tier_once() -> None:
     places = [run.asked.index(name) for name in order]
     assert places == sorted(places)
     assert run.asked.index("kubernetes") < run.asked.index("node")
-    assert run.asked.index("tools") < run.asked.index("unit")
+    assert run.asked.index("kubernetes") < run.asked.index("unit"), "it brings helm"
+    assert run.asked.index("tools") < run.asked.index("unit-alerts")
 
 
 def test_tidy_is_part_of_unit_tier() -> None:
