@@ -145,8 +145,8 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
 
 def test_verification_of_missing_topic_is_refused(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
-        "Cannot verify topic nosuch. Topic nosuch does not exist. No Topic object of LogCluster "
-        "local in default declares nosuch either; apply one, or create the topic."
+        "Cannot verify topic nosuch. The cluster has no topic nosuch. No Topic object of LogCluster "
+        "local in default declares topic nosuch either; apply one, or create the topic."
     )
 
 
@@ -214,7 +214,7 @@ def test_why_lists_changes_after_total_crash(tmp_path: Path) -> None:
         cluster.kill_broker(leader)
         wait_for("another one leads", lambda: cluster.topic("t")[0].leader not in (leader, -1))
         made, lost = changes(plugin)
-        assert made["what"].startswith("Created: ")
+        assert made["what"].startswith("The partition was created: ")
         assert made["asked"] == "a client"
         assert lost["what"].startswith(f"leader {leader} → ")
         assert (lost["why"], lost["planned"], lost["leaderEpoch"]) == ("fenced", False, 1)

@@ -255,7 +255,7 @@ def test_kafka_tools_leave_objects_users_alone(
     assert "ACLs that clients created" in unknown[1]
     nowhere = explained(cluster, "other", "User:bob", "Write", "Topic:orders")
     assert nowhere[0] == 2
-    assert nowhere[1].startswith("No LogCluster other in namespace default")
+    assert nowhere[1].startswith("There is no LogCluster other in namespace default")
     everything = AclBindingFilter(
         ResourceType.ANY,
         None,
