@@ -41,7 +41,7 @@ def test_standby_takes_over_from_killed_operator(operator: Cluster, serving: str
         now = holder(operator, serving)
         return now if now not in (None, first) else None
 
-    wait_for("the standby to hold the Lease", other, 30)
+    wait_for("the standby to hold the Lease", other, 120)
     wait_for("its term to be shown", lambda: epoch(operator, serving) > term or None, 30)
     produce(operator, serving, "orders", values(100))
     assert consume(operator, serving, "orders", 15) == values(100)

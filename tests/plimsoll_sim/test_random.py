@@ -80,13 +80,6 @@ def test_run_with_full_leader_disk_holds(seed: int) -> None:
     assert result.sentence == ""
 
 
-def test_run_with_recovered_elr_disk_holds() -> None:
-    """It discarded a compacted log, of which one record was not committed."""
-    result = run(1601838, 2_000)
-    assert result.faults["fill_disk"]
-    assert result.sentence == ""
-
-
 def test_run_with_retention_in_failed_log_holds() -> None:
     """By a config that was another one when the log was back: the checker, which had not looked at
     a log out of service, took its new start for one that no retention explains."""

@@ -112,8 +112,8 @@ class RejectedSequences:
         if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
             return None
         last = newest(producer_id)
-        if last is not None and _taken(lowest, *last) and _follows(found, *last):
-            return None  # else another batch between the two was rejected
+        if last is not None and _follows(found, *last):
+            return None  # this log has all that was rejected before the batch
         self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
         return lowest.code
 
@@ -189,15 +189,6 @@ def _producer(records: Buffer | None) -> _Producer | None:
     if header.producer_id < 0 or header.base_sequence < 0:
         return None
     return header.producer_id, header.producer_epoch, header.base_sequence
-
-
-def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
-    """Return True if the log already has the rejected batch `lowest`: another leader wrote it and
-    it was replicated here. `epoch` and `sequence`: the producer epoch and last sequence of the
-    producer in the log."""
-    if epoch < lowest.epoch:
-        return False
-    return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
 
 
 def _follows(producer: _Producer, epoch: int, sequence: int) -> bool:
