@@ -145,8 +145,8 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
 
 def test_verification_of_missing_topic_is_refused(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
-        "Cannot verify topic nosuch. The cluster has no topic nosuch. No Topic object of LogCluster "
-        "local in default declares topic nosuch either; apply one, or create the topic."
+        "Cannot verify topic nosuch. The cluster has no topic nosuch. No Topic object of "
+        "LogCluster local in default declares topic nosuch either; apply one, or create the topic."
     )
 
 
