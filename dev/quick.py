@@ -3,24 +3,24 @@ processors.
 
 The gates of `dev/check.sh` and a few simulated clusters run beside the unit tests, of which
 pytest-xdist runs two files at a time. Left out: unit tests with the mark `slow` (over half a second
-of processor time), and every other tier of `make test`.
+of processor time), those of the alerts, and every other tier of `make test`.
 """
 
 import subprocess
 import sys
 import time
 
-from dev.tier_lanes import MARKED, ROOT, TIERS
+from dev.tier_lanes import ROOT, TIERS
 from dev.tiers import LOGS, PYTHON, environment
 
 LIMIT_S = 1_200
 """Bound on the seconds of a run, on a busy machine."""
-(UNIT,) = (tier.selection(long=False) for tier in TIERS if tier.name == "unit")
+(UNIT,) = (tier for tier in TIERS if tier.name == "unit")
 # The gates run tests/test_tidy.py themselves.
 TESTS = [
     *(PYTHON, "-m", "pytest", "-q", "--no-header", "-n", "2", "--dist", "loadfile"),
-    *("-m", f"{UNIT} and not slow", "tests"),
-    *(f"--ignore={path}" for path in ("tests/test_tidy.py", *MARKED)),
+    *("-m", f"{UNIT.selection(long=False)} and not slow", "tests"),
+    *(f"--ignore={path}" for path in ("tests/test_tidy.py", *UNIT.ignored)),
 ]
 SEEDS = f"{PYTHON} -W ignore -m plimsoll_sim --seeds 1..4 --steps 1000"
 BESIDE = ["bash", "-c", f"dev/check.sh; gates=$?; {SEEDS} && exit $gates"]

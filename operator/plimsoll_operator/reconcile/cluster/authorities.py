@@ -142,8 +142,8 @@ async def read_authorities(
     known = manifests.authorities_of(secret)
     if known is None:
         raise Unreadable(
-            f"Secret {namespace}/{name} cannot be used, because it holds something else than the "
-            "CAs that the operator wrote: restore it, or rename it if it is another's"
+            f"Secret {namespace}/{name} cannot be used: it does not hold the CAs that the operator "
+            "wrote"
         )
     return secret, known
 
