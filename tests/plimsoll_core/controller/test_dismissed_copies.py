@@ -55,15 +55,11 @@ def test_dismissed_broker_is_fenced_and_leads_nothing(world: Any) -> None:
     assert 0 not in world.p().isr
 
 
-def test_only_complete_log_is_kept(world: Any) -> None:
+def test_one_log_of_dismissed_brokers_is_kept(world: Any) -> None:
     world.propose([0, 1])
-    die(world, 0)
-    world.start(0)
-    assert world.p().isr == (1,)
-    give_up(world, 1)
-    kept = dismiss(world, 1)
-    assert [indexes for _, indexes in kept] == [(0,)]
-    assert (world.p().isr, world.p().elr) == ((), (1,))
+    give_up(world, 0, 1)
+    assert [indexes for _, indexes in dismiss(world, 0)] == [(0,)]
+    assert dismiss(world, 1) == ()
 
 
 def test_copy_dropped_already_is_no_reason(world: Any) -> None:
@@ -74,3 +70,16 @@ def test_copy_dropped_already_is_no_reason(world: Any) -> None:
     dismiss(world, 1)
     assert len(world.log) == before
     assert not world.image.brokers[1].fenced
+
+
+def test_last_known_log_of_kept_history_comes_first(world: Any) -> None:
+    """The log of broker 1 has another history; that of broker 0, which stopped uncleanly, does not
+    and may lack no more than its last records."""
+    world.propose([0, 1])
+    die(world, 1)
+    die(world, 0)
+    world.start(0)
+    assert (world.p().elr, world.p().last_known_elr) == ((1,), (0,))
+    give_up(world, 1)
+    assert dismiss(world, 1) == ()
+    assert 1 not in world.p().elr

@@ -40,8 +40,8 @@ def logs_to_keep(
     image: ClusterImage, broker_id: BrokerId
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return names of topics, each with the indexes of partitions with logs that this broker must
-    not set aside although its copy of the metadata was given up: its replica is the only one in ISR
-    and ELR, or the first of those that all belong to such brokers."""
+    not set aside although its copy of the metadata was given up: its replica is the only one in ISR,
+    ELR and last known ELR, or the first of those that all belong to such brokers."""
     found: dict[str, list[int]] = {}
     for key in _kept(image, broker_id):
         found.setdefault(image.topics[key.topic_id].name, []).append(key.index)
@@ -54,6 +54,8 @@ def _kept(image: ClusterImage, broker_id: BrokerId) -> list[PartitionKey]:
     for key in image.hosted.get(broker_id, ()):
         partition = image.partitions[key]
         in_sync = {*partition.isr, *partition.elr}
-        if in_sync <= {broker_id, *dismissed} and min(in_sync, default=None) == broker_id:
+        # One that stopped uncleanly may lack records, but its log is of the history that is kept.
+        others = {*in_sync, *partition.last_known_elr} - {broker_id, *dismissed}
+        if not others and min(in_sync, default=None) == broker_id:
             found.append(key)
     return found
