@@ -40,8 +40,8 @@ def logs_to_keep(
     image: ClusterImage, broker_id: BrokerId
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return names of topics, each with the indexes of partitions with logs that this broker must
-    not set aside although its copy of the metadata was given up: its replica is the only one in ISR,
-    ELR and last known ELR, or the first of those that all belong to such brokers."""
+    not set aside although its copy of the metadata was given up: its replica is the only one in
+    ISR, ELR and last known ELR, or the first of those that all belong to such brokers."""
     found: dict[str, list[int]] = {}
     for key in _kept(image, broker_id):
         found.setdefault(image.topics[key.topic_id].name, []).append(key.index)
