@@ -292,8 +292,12 @@ _Sent = tuple[_Where, memoryview | None, bool]
 """The position of a batch, its bytes, and True if its records need keys."""
 
 
-def every_batch(request: ProduceRequest) -> Iterator[tuple[_Where, str, ProducePartition]]:
-    """Yield the position, the topic's name, and the index and bytes of each batch of a request."""
+Positioned = tuple[_Where, str, ProducePartition]
+"""The position of a batch in its request, the topic's name, and the partition with the bytes."""
+
+
+def every_batch(request: ProduceRequest) -> Iterator[Positioned]:
+    """Yield each batch of a request, in order."""
     for number, topic in enumerate(request.topics):
         for at, sent in enumerate(topic.partitions):
             yield (number, at), topic.name, sent

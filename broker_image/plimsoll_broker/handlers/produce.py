@@ -30,6 +30,7 @@ from plimsoll_broker.handlers.batch_checks import (
     Checked,
     CheckedFor,
     InOrder,
+    Positioned,
     Wanted,
     by_version,
     check_at_once,
@@ -248,23 +249,6 @@ def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceR
     return request._replace(topics=topics)
 
 
-class _SentBatch(NamedTuple):
-    """One batch of a request, with the result of its check. `topic`: the position of its topic."""
-
-    topic: int
-    partition: int
-    records: memoryview | None
-    checked: Checked
-
-
-def _batches(request: ProduceRequest, checked: Answers) -> list[_SentBatch]:
-    return [
-        _SentBatch(number, *sent, checked.get((number, at), NOT_HERE))
-        for number, topic in enumerate(request.topics)
-        for at, sent in enumerate(topic.partitions)
-    ]
-
-
 class ProduceHandler:
     """The handler of Produce; `__call__` serves a request.
 
@@ -297,9 +281,9 @@ class ProduceHandler:
             if checked is not None:
                 answer = ProduceAnswer(context, request, self._manager.traffic, denied)
                 checked = by_version(checked, context.api_version)
-                left = self._slice(connection, answer, _batches(request, checked))
+                left = self._slice(connection, answer, checked)
                 if left:
-                    return self._later(context, answer, left, leads)
+                    return self._later(context, answer, left, checked, leads)
                 if charges is not None:
                     charges.took(len(context.body))
                 return self._finished(answer, context.connection.listener)
@@ -308,35 +292,41 @@ class ProduceHandler:
         return self._serving.lines.add(context, partial(self._serve, context, request, denied))
 
     def _slice(
-        self, connection: ConnectionState, answer: ProduceAnswer, batches: list[_SentBatch]
-    ) -> list[_SentBatch]:
-        """Append or refuse the batches in order, for about SLICE_S seconds. Return those that are
-        left: an append may make files, on a slow disk."""
+        self, connection: ConnectionState, answer: ProduceAnswer, checked: Answers
+    ) -> list[Positioned]:
+        """Append or refuse the batches of a request in order, for about SLICE_S seconds. Return
+        those that are left: an append may make files, on a slow disk."""
         until_s = time.monotonic() + SLICE_S
-        for done, (number, index, records, checked) in enumerate(batches, 1):
-            self._partition(connection, answer, number, index, records, checked)
-            if done < len(batches) and time.monotonic() >= until_s:
-                return batches[done:]
+        batches = every_batch(answer.request)
+        for where, _, (index, records) in batches:
+            result = checked.get(where, NOT_HERE)
+            self._partition(connection, answer, where[0], index, records, result)
+            if time.monotonic() >= until_s:
+                return list(batches)
         return []
 
     def _later(
-        self, context: RequestContext, answer: ProduceAnswer, left: list[_SentBatch], leads: Wanted
+        self,
+        context: RequestContext,
+        answer: ProduceAnswer,
+        left: list[Positioned],
+        checked: Answers,
+        leads: Wanted,
     ) -> Awaitable[Reply | None]:
         """Append the batches that are left of a short request in later turns, before all later
         requests of its connection. Called in the turn in which the batches were checked."""
-        topics = answer.request.topics
         wanted = CheckedFor(leads, self._manager.by_name)
-        for number, index, records, _ in left:
-            wanted(topics[number].name, index, len(records or b""))
+        for _, name, (index, records) in left:
+            wanted(name, index, len(records or b""))
         if context.charges is not None:
             context.charges.produced(len(context.body))
 
         async def rest() -> Reply | ReplyLater | None:
             await next_turn()
-            async for number, index, records, checked in in_turns(left):
-                still = wanted.still(topics[number].name, index)
-                result = checked if still else NOT_HERE
-                self._partition(context.connection, answer, number, index, records, result)
+            async for where, name, (index, records) in in_turns(left):
+                still = wanted.still(name, index)
+                result = checked.get(where, NOT_HERE) if still else NOT_HERE
+                self._partition(context.connection, answer, where[0], index, records, result)
             if context.charges is not None:
                 context.charges.took()
             return self._finished(answer, context.connection.listener)
