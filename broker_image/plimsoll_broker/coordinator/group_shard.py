@@ -270,7 +270,7 @@ class GivesUp(Protocol):
         group; the group stays unloaded."""
 
     def give_up_all(self) -> None:
-        """Do so with all groups of which records have been applied, or may be."""
+        """Call `give_up` for each group of which this pass has applied records, or may apply."""
 
 
 class GroupShard:
@@ -557,6 +557,7 @@ class GroupShard:
         encoded = [encode_group_record(record) for record in records]
         if not all(self._appends.fits(one) for one in encoded):
             return Code.MESSAGE_TOO_LARGE
+        # Looked up before and after: a record may make or remove the group.
         group = self.state.groups.get(group_id or "")
         for offset, record in enumerate(records, self._appends.next_offset):
             apply(self.state, record, offset)

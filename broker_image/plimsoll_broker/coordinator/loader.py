@@ -142,7 +142,7 @@ class Rereading:
             self._others.add(group_id)
 
     def give_up_all(self) -> None:
-        """Do so with all groups of which records have been applied, or may be."""
+        """Call `give_up` for each group of which this pass has applied records, or may apply."""
         for group_id in list(self.names):
             self.give_up(group_id)
 

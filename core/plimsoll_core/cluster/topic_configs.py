@@ -237,16 +237,16 @@ def below_floor(
     configs: Mapping[str, str],
     before: Mapping[str, str],
     floors: Mapping[str, int] = FLOORS,
-    whose: str = "",
+    suffix: str = "",
 ) -> Refusal | None:
     """Return a Refusal for the first of the checked configs that is below its floor, and is not
-    what the topic has `before`. `whose`: an addition to the message."""
+    what the topic has `before`. `suffix`: the end of the message's sentence."""
     for name, least in floors.items():
         text = configs.get(name)
         if text is None or text == before.get(name):
             continue
         if integer_of(configs, name) < least:
-            return invalid(f"The topic config {name} must be at least {least}{whose}.")
+            return invalid(f"The topic config {name} must be at least {least}{suffix}.")
     return None
 
 

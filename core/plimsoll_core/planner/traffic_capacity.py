@@ -18,7 +18,7 @@ from plimsoll_core.planner.outcome import BrokerLoad, Plan
 
 class TrafficCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes per second that a broker's replicas may write, and that its leaders may send
-    to consumers and followers. None: not declared."""
+    to consumers and followers; None if that is not declared."""
 
     bytes_in: int | None = None
     bytes_out: int | None = None
