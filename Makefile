@@ -73,15 +73,24 @@ conformance: setup ## Every client's own suite and application, beside Apache Ka
 slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half requests cost a cluster
 	@$(PY) -m bench.slow_peers
 
+ROW ?=
+.PHONY: bench
+bench: setup ## Plimsoll beside Kafka, JetStream and the floor (ROW=name: rows with that in their names; hours)
+	@$(PY) -m bench.peers $(if $(ROW),--row '$(ROW)')
+
+.PHONY: bench-quick
+bench-quick: setup ## Compare the cost of a produce with the recorded cost, in five minutes
+	@$(PY) -m bench.peers.quick
+
 .PHONY: storage
 storage: setup ## Random lives of one log on a simulated disk, new ones for ten minutes (FOR=seconds)
 	@$(PY) -W ignore -m tests.plimsoll_broker.storage.many_lives --seconds $(FOR)
 
 CLIENTS ?= librdkafka
 .PHONY: chaos
-chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… SECURE=1 OPERATIONS=1)
+chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… OPEN=1 OPERATIONS=1)
 	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) \
-	  $(if $(SECURE),--secure) $(if $(OPERATIONS),--operations)
+	  $(if $(OPEN),,--secure) $(if $(OPERATIONS),--operations)
 
 LOAD ?= 100
 .PHONY: storm
@@ -89,10 +98,10 @@ storm: FOR := $(if $(filter command line,$(origin FOR)),$(FOR),300)
 storm: setup ## The local node without processors for five minutes (FOR=seconds LOAD=processes PARTITIONS=count)
 	@$(PY) -m tests.e2e.storm --seconds $(FOR) --load $(LOAD) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
-SEED ?= 1
 .PHONY: tenants
-tenants: setup ## A hostile user or stranger beside a tenant that measures (FOR=seconds SEED=n)
-	@$(PY) -m tests.integration.tenants --seconds $(FOR) --seed $(SEED)
+tenants: setup ## A hostile user or stranger beside a tenant that measures (FOR=seconds SEED=n ACT=name WRITE=1)
+	@$(PY) -m tests.integration.tenants --seconds $(FOR) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(ACT),--act $(ACT)) $(if $(WRITE),--write)
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants

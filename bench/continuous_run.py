@@ -118,8 +118,8 @@ class Driver:
         checkpoint = sum(
             one.stat().st_size for one in self.run.glob("checkpoint-*/**/*") if one.is_file()
         )
-        state = self.run / "judge.state"
-        return checkpoint, state.stat().st_size if state.exists() else 0
+        states = sorted((self.run / "judge").glob("[0-9]*"))
+        return checkpoint, states[-1].stat().st_size if states else 0
 
     def ended_windows(self) -> int:
         state = self.rolling
@@ -214,7 +214,7 @@ class Injector:
     def __init__(self, driver: Driver, local: LocalCluster, record_bytes: int) -> None:
         self._driver = driver
         self._local = local
-        run = json.loads((driver.run / "run.json").read_text())["id"]
+        run = json.loads(max(driver.run.glob("runs/*.json")).read_text())["id"]
         self._encoder = Encoder(run=run, producer=STRANGER, record_bytes=record_bytes)
         self._producer = Producer({"bootstrap.servers": local.bootstrap, "linger.ms": 0})
 

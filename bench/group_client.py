@@ -13,7 +13,6 @@ from itertools import count
 from typing import Any
 
 from plimsoll_wire.api_versions import ApiKey, is_flexible
-from plimsoll_wire.batches import whole_batches
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 
@@ -192,57 +191,3 @@ class Committer(asyncio.Protocol):
 
     def close(self) -> None:
         self._transport.close()
-
-
-class Reader(Connection):
-    """Fetches what one broker leads of a topic, from the beginning, several batches at a time."""
-
-    def __init__(self, topic: str, partitions: list[int]) -> None:
-        self._topic = topic
-        self._offsets = dict.fromkeys(partitions, 0)
-        self.size = 0
-
-    async def ends(self) -> dict[int, int]:
-        """Return the present end of each partition."""
-        asked = [
-            {"partition_index": index, "current_leader_epoch": -1, "timestamp": LATEST}
-            for index in self._offsets
-        ]
-        topics = [{"name": self._topic, "partitions": asked}]
-        values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-        reply = await self.ask(ApiKey.LIST_OFFSETS, LIST_VERSION, values)
-        partitions = (one for topic in reply.topics for one in topic.partitions)
-        return {int(one.partition_index): int(one.offset) for one in partitions}
-
-    async def read(self, ends: dict[int, int]) -> None:
-        while left := [index for index, at in self._offsets.items() if at < ends[index]]:
-            asked = [
-                {
-                    "partition": index,
-                    "current_leader_epoch": -1,
-                    "fetch_offset": self._offsets[index],
-                    "last_fetched_epoch": -1,
-                    "log_start_offset": -1,
-                    "partition_max_bytes": FETCH_PARTITION_BYTES,
-                }
-                for index in left
-            ]
-            values = {
-                "replica_id": -1,
-                "max_wait": 500,
-                "min_bytes": 1,
-                "max_bytes": FETCH_BYTES,
-                "isolation_level": 0,
-                "session_id": 0,
-                "session_epoch": -1,
-                "topics": [{"topic": self._topic, "partitions": asked}],
-                "forgotten_topics_data": [],
-                "rack_id": "",
-            }
-            reply = await self.ask(ApiKey.FETCH, FETCH_VERSION, values)
-            for one in (one for topic in reply.responses for one in topic.partitions):
-                assert not int(one.error_code), one.error_code
-                size, next_offset = whole_batches(one.records or b"", INFINITE, INFINITE)
-                if size:
-                    self._offsets[int(one.partition_index)] = next_offset
-                    self.size += size

@@ -147,15 +147,6 @@ def wait_full(system: System, *names: str) -> None:
     wait_for(f"three in sync in {names}", full, BACK_S, 0.2)
 
 
-def leaders(system: System, topic: str) -> dict[int, list[int]]:
-    """Return the partitions of each leader."""
-    admin = AdminClient({"bootstrap.servers": system.bootstrap})
-    found: dict[int, list[int]] = {}
-    for index, one in sorted(admin.list_topics(topic, timeout=10).topics[topic].partitions.items()):
-        found.setdefault(one.leader, []).append(index)
-    return found
-
-
 def rss_kb(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0])

@@ -2,8 +2,7 @@
 
 Three brokers of each on loopback, in turn, asked by raw requests (`bench.group_client`), one
 connection a member, with no client's timers; the broker that coordinates is the one whose processor
-time and memory are given.  Consuming is by `kcat -G`, and by raw fetches of the parts of a group's
-member, which show what the brokers can do.  Quote the ratios: machines differ and are noisy.
+time and memory are given.  Quote the ratios: machines differ and are noisy.
 A round of one system ends within `--limit-s`, its start counted: each row within a minute, and what
 did not end by then is said and has no figure.  A measurement that is repeated is so for ten seconds
 at most, and at least once.
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +24,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-from bench.group_client import COMMIT_VERSION, Committer, Member, Reader, commit_values, frame
+from bench.group_client import COMMIT_VERSION, Committer, Member, commit_values, frame
 from bench.group_members import ASK_S, TRY_EVERY_S, coordinator, joined_again, members
 from bench.group_systems import (
     OFFSETS,
@@ -34,22 +32,19 @@ from bench.group_systems import (
     System,
     address,
     create_topic,
-    leaders,
     processor_s,
     rss_kb,
     wait_full,
 )
-from bench.side_by_side import make_load
 
 from plimsoll_wire.api_versions import ApiKey
 
 HEARTBEAT_S = 3.0
-MANY, READ = "many", "read"
-MANY_PARTITIONS, READ_PARTITIONS = 100, 12
+MANY = "many"
+MANY_PARTITIONS = 100
 COMMITTERS, IN_FLIGHT, GROUPS = 20, 8, 100
 PACED_A_SECOND = 1_000
 ROW_S, REPEAT_S = 60.0, 10.0
-QUEUED_KB = 1_000_000
 Figures = dict[str, float]
 """The figures of a round: by the row's name, with its unit."""
 
@@ -227,87 +222,9 @@ async def _accepted(system: System, group: str, brokers: tuple[int, ...]) -> Non
         await asyncio.sleep(TRY_EVERY_S)
 
 
-async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
-    """All of a topic of twelve partitions, by one member of a group: MB a second.
-
-    kcat's rate is also given without what it takes to start, to join, and to leave: a run that ends
-    with the first record takes as long, and is subtracted, for both systems alike."""
-    create_topic(system, READ, READ_PARTITIONS)
-    with tempfile.TemporaryDirectory() as directory:
-        lines = make_load(Path(directory), arguments.megabytes).lines
-        await _kcat(
-            system, "-P", "-t", READ, "-l", str(lines), "-X", "acks=all", "-X", "linger.ms=5"
-        )
-        records = lines.stat().st_size // 1024
-    found: dict[str, list[float]] = {}
-
-    def note(name: str, value: float) -> None:
-        found.setdefault(f"consuming, {name}", []).append(value)
-
-    for number in _times(arguments.times // 5 + 1):
-        spent_s = _brokers_processor_s(system)
-        whole_s = await _consumed(system, f"reading-{number}", records, records)
-        spent_s = _brokers_processor_s(system) - spent_s
-        first_s = await _consumed(system, f"beginning-{number}", records, 1)
-        note("kcat -G, MB/s", arguments.megabytes / whole_s)
-        note("kcat -G until the first record, s", first_s)
-        note("kcat -G, first to last record, MB/s", arguments.megabytes / (whole_s - first_s))
-        note(
-            "kcat -G, ms of the brokers' processors for each MB",
-            spent_s * 1e3 / arguments.megabytes,
-        )
-        note("raw fetches, MB/s", await _read_raw(system, f"raw-{number}", records))
-    return {name: statistics.median(each) for name, each in found.items()}
-
-
-async def _consumed(system: System, group: str, records: int, end: int) -> float:
-    """Seconds that a kcat of the group takes to read `end` of the topic's records, and to leave."""
-    # With less room librdkafka stops fetching for a second if brokers are quicker than kcat
-    room = {"queued.max.messages.kbytes": QUEUED_KB, "queued.min.messages": records}
-    settings = {**room, "auto.offset.reset": "earliest"}
-    options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
-    began_s = time.monotonic()
-    await _kcat(system, *options, "-c", str(end), "-q", "-G", group, READ)
-    return time.monotonic() - began_s
-
-
-def _brokers_processor_s(system: System) -> float:
-    return sum(processor_s(system.pid(broker)) for broker in range(3))
-
-
-async def _kcat(system: System, *words: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "kcat", "-b", system.bootstrap, *words, stdout=subprocess.DEVNULL
-    )
-    assert await process.wait() == 0
-
-
-async def _read_raw(system: System, group: str, records: int) -> float:
-    """Join, read all that each broker leads, and commit."""
-    began_s = time.monotonic()
-    (member,) = await members(system, group, 1)
-    by_leader = leaders(system, READ)
-    ends = dict.fromkeys(range(READ_PARTITIONS), 0)
-    readers = []
-    for broker, partitions in by_leader.items():
-        reader = Reader(READ, partitions)
-        await reader.connect(*address(system, broker))
-        ends |= await reader.ends()
-        readers.append(reader)
-    assert sum(ends.values()) == records, ends
-    await asyncio.gather(*(reader.read(ends) for reader in readers))
-    assert await member.commit(READ, READ_PARTITIONS, 7) == [0] * READ_PARTITIONS
-    seconds = time.monotonic() - began_s
-    await member.leave()
-    for reader in readers:
-        reader.close()
-    return sum(reader.size for reader in readers) / 1e6 / seconds
-
-
 ROWS: dict[str, Callable[[System, argparse.Namespace], Awaitable[Figures]]] = {
     "heartbeats": heartbeats,  # first: its memory is that of a new process
     "commits": commits,
-    "consuming": consuming,
     "joins": joins,
     "failover": failover,
 }
@@ -372,7 +289,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--offsets", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--limit-s", type=float, default=170, help="of a system's round")
     arguments = parser.parse_args()
     names = [arguments.system] if arguments.system else list(SYSTEMS)

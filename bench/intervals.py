@@ -30,5 +30,16 @@ def ratios(before: Sequence[float], later: Sequence[float]) -> str:
     )
 
 
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} - {max(values):.1f})"
+
+
+def compare(what: str, **sides: list[float]) -> None:
+    """Both sides, and the second to the first, round by round."""
+    (first, before), (second, later) = sides.items()
+    told = f"{what}: {first} {spread(before)}, {second} {spread(later)}, {ratios(before, later)}"
+    print(told, flush=True)
+
+
 def _ratio(rounds: list[tuple[float, float]]) -> float:
     return sum(later for _, later in rounds) / sum(before for before, _ in rounds)

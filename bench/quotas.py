@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.before_after import make_lines, spread
-from bench.intervals import ratios
-from bench.secured_transport import processor_s
+from bench.intervals import ratios, spread
+from bench.lines import make_lines
+from bench.peers.processor_time import processor_s
 from tests.integration.local_cluster import LocalCluster
 
 from plimsoll_wire.api_versions import ApiKey

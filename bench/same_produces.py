@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 
-from bench.secured_transport import processor_s
+from bench.peers.processor_time import processor_s
 from tests.integration.local_cluster import LocalCluster
 from tests.plimsoll_broker.trio import a_record
 

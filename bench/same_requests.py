@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.before_after import HERE, cluster_of, spread
-from bench.intervals import ratios
+from bench.checkouts import HERE, code_of
+from bench.intervals import ratios, spread
 from bench.same_produces import frame_of
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.local_cluster import LocalCluster
@@ -139,10 +139,13 @@ def _fetch(case: Case) -> bytes:
 def measured(before: Path, rounds: int, cases: list[Case]) -> Iterator[tuple[Case, str, float]]:
     """The first round warms up, and is not told."""
     with TemporaryDirectory() as directory, ExitStack() as stack:
-        sides = {
-            name: Side(stack.enter_context(cluster_of(checkout, Path(directory) / name)))
-            for name, checkout in (("before", before), ("after", HERE))
-        }
+        sides = {}
+        for name, checkout in (("before", before), ("after", HERE)):
+            cluster = LocalCluster(Path(directory) / name, brokers=3)
+            with code_of(checkout):
+                cluster.start()
+            stack.callback(cluster.stop)
+            sides[name] = Side(cluster)
         for case, side in itertools.product(cases, sides.values()):
             side.prepare(case)
         for number, case in itertools.product(range(rounds + 1), cases):

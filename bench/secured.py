@@ -1,12 +1,7 @@
-"""What a secured cluster costs, in one run: transport, rights, a storm of connections, Metadata.
+"""What a secured cluster costs, in one run: rights, a storm of connections, Metadata.
 
 Loopback only; each part ends by itself.  Quote the ratios: machines differ and are noisy.
 
-- `transport`: three brokers with TLS on every port (clients, replication, controllers) beside three
-  without, of Plimsoll and then of Apache Kafka.  Kafka's own producer (`--client kcat`: librdkafka,
-  which makes a TLS record of each Kafka record, so that brokers decrypt a thousand small ones for
-  each MB) writes with acks=all, now to one cluster, now to the other; then a producer writes one
-  record of 1 KB at a time, 200 a second.
 - `rights`: two brokers in plaintext get the same requests at the same time; authorization Off and
   nothing limited, beside Enforce, 1,000 rules, and quotas of every user that nobody exceeds.
 - `storm`: a producer over plaintext, alone and while 2,000 clients connect with TLS within 10 s
@@ -16,7 +11,7 @@ Loopback only; each part ends by itself.  Quote the ratios: machines differ and 
   rules, when everything that is remembered of rights has to be found anew.
 - `connections`: resident memory for each idle connection, and handshakes a second (`bench.tls`).
 
-    python -m bench.secured [transport rights storm metadata connections] [--rounds 5]
+    python -m bench.secured [rights storm metadata connections] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -38,9 +33,9 @@ from typing import Any
 import bench.quotas
 import bench.tls
 from bench import same_produces
+from bench.intervals import compare
 from bench.movement import LIVE, Probe, after
-from bench.secured_transport import COMMANDS, PROBED_S, QUIET, compare, processor_s, transport
-from bench.side_by_side import PARTITIONS, TOPIC
+from bench.peers.processor_time import processor_s
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -57,6 +52,10 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 
+TOPIC, PARTITIONS = "bench", 12
+PROBED_S = 5.0
+QUIET: dict[str, Any] = {"log_level": 0}
+"""librdkafka says each time when a cluster that is stopped closes its connection."""
 STORM_S = 10.0
 STORM_CONNECTIONS = 2_000
 DIALLERS = 8
@@ -318,7 +317,6 @@ def connections(arguments: argparse.Namespace, directory: Path) -> None:
 
 
 PARTS = {
-    "transport": transport,
     "rights": rights,
     "storm": storm,
     "metadata": metadata,
@@ -330,9 +328,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--client", choices=COMMANDS, default="java", help="of transport")
     parser.add_argument("--megabytes", type=int, default=100)
-    parser.add_argument("--record-bytes", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=500)
     parser.add_argument("--asked", type=int, default=100, help="requests for Metadata in a round")
     arguments = parser.parse_args()

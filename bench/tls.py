@@ -23,7 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from bench.before_after import make_lines, spread
+from bench.intervals import spread
+from bench.lines import make_lines
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.listening import HOST, declared, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster

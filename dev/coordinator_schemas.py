@@ -1,11 +1,11 @@
 """`python dev/coordinator_schemas.py --write`: generates code from the schemas of the records in
 Kafka's internal topics.
 
-kio has Kafka's requests and responses, but not the records inside `__consumer_offsets`: their
-schemas lie in the jar of Kafka's group coordinator. This script fetches the jar with Maven and
-writes `core/plimsoll_wire/coordinator_schema.py`: dataclasses in kio's form, one for each version.
-Without `--write` it compares the file with what it would write. A test does that too, if the jar is
-present.
+kio has Kafka's requests and responses, but not the records inside `__consumer_offsets` and
+`__transaction_state`: their schemas lie in the jars of Kafka's coordinators. This script fetches
+the jars with Maven and writes `core/plimsoll_wire/coordinator_schema.py`: dataclasses in kio's
+form, one for each version. Without `--write` it compares the file with what it would write. A test
+does that too, if the jars are present.
 """
 
 import json
@@ -23,8 +23,8 @@ VERSION = "4.1.0"
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "core/plimsoll_wire/coordinator_schema.py"
 JARS = ROOT / ".cache" / f"kafka-coordinators-{VERSION}"
-ARTIFACTS = ("kafka-group-coordinator",)
-RECORDS = ("OffsetCommit", "GroupMetadata")
+ARTIFACTS = ("kafka-group-coordinator", "kafka-transaction-coordinator")
+RECORDS = ("OffsetCommit", "GroupMetadata", "TransactionLog")
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 FETCH_TIMEOUT_S = 540
 TYPES = {
@@ -37,7 +37,7 @@ TYPES = {
     "bytes": "bytes",
     "uuid": "UUID | None",
 }
-HEAD = f'''"""Records of `__consumer_offsets`, Kafka {VERSION}: `dev/coordinator_schemas.py`."""
+HEAD = f'''"""Records of Kafka's internal topics, Kafka {VERSION}: `dev/coordinator_schemas.py`."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

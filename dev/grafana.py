@@ -6,6 +6,8 @@ has a `kind` (see `Kind`), Grafana's `unit`, `about`, a `width` of 24 columns, a
 for each legend, which is also the name of a table's column.  `warn` and `bad` colour a number from
 that value on.
 
+Every dashboard shows `MARKS` as annotations: lines and bands over all panels.
+
 In a query `NAMESPACE`, `CLUSTER`, `BROKER`, `TOPIC` and `GROUP` stand for matchers of the chosen
 label values, `RATE` for the interval of a rate. `tests/dev/test_grafana.py` compares the written
 files, and `tests/integration/test_prometheus.py` runs every query against a real Prometheus.
@@ -85,6 +87,34 @@ class Panel:
     # The values from which a number is orange, red; None: never.
     warn: float | None = None
     bad: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An annotation, where the query gives a value above 0."""
+
+    title: str
+    color: str
+    # The text of one occurrence, with `{{label}}` in it.
+    text: str
+    show: str
+
+
+MARKS = (
+    Mark(
+        title="Unplanned ISR shrinks",
+        color=RED,
+        text="{{namespace}}/{{cluster}}: broker {{broker}} left an ISR ({{cause}})",
+        show="sum by (namespace, cluster, broker, cause) "
+        '(increase(plimsoll_isr_shrinks_total{CLUSTER,planned="false"}[RATE])) > 0',
+    ),
+    Mark(
+        title="Granted restarts",
+        color="blue",
+        text="{{namespace}}/{{cluster}}: a broker may restart",
+        show="max by (namespace, cluster) (plimsoll_restart_grants{CLUSTER}) > 0",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +208,20 @@ def grafana(dashboard: Dashboard) -> dict[str, Any]:
                 "keepTime": True,
             }
         ],
+        "annotations": {"list": [_annotation(mark, dashboard.choose) for mark in MARKS]},
         "panels": list(_panels(dashboard)),
+    }
+
+
+def _annotation(mark: Mark, chosen: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "name": mark.title,
+        "datasource": SOURCE,
+        "enable": True,
+        "iconColor": mark.color,
+        "expr": query(mark.show, chosen),
+        "titleFormat": mark.title,
+        "textFormat": mark.text,
     }
 
 

@@ -49,8 +49,8 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Both: the process, by the client library": PROCESS_ROWS,
 }
 
-UNSTATED = ("1", operator.EACH_LED, "13 buckets", "14 buckets", operator.BUCKETS_EACH_LED)
-"""Numbers of series that the page states once for all rows."""
+LIMIT = "at most "
+"""Begins the stated bound of a metric's series; the page shows only such numbers."""
 
 
 def tables() -> str:
@@ -83,11 +83,11 @@ def _names(title: str, names: Iterable[str]) -> str:
 
 
 def _series(row: MetricRow) -> str:
-    """Return labels and number of series of a metric as text, without what the page says of all
-    rows."""
+    """Return labels of a metric, and the bound of its series if there is one."""
     labels = row.labels[2:] if row.labels[:2] == operator.CLUSTER else row.labels
     shown = ", ".join(f"`{label}`" for label in labels)
-    number = "" if row.series in (*UNSTATED, *(f"1 per {one}" for one in labels)) else row.series
+    _, found, bound = row.series.partition(LIMIT)
+    number = found + bound
     return "; ".join(part for part in (shown, number) if part)
 
 

@@ -1,14 +1,17 @@
 #!/bin/bash
 # A real one-node Kubernetes on a bare Debian machine, without any image registry.
 #
-#   dev/node.sh install   Debian packages, Go binaries (k8s, etcd, helm, CoreDNS, promtool), base images;
+#   dev/node.sh install   Debian packages, Go binaries (k8s, etcd, helm, CoreDNS), base images;
 #                         minutes when cold, under a second when nothing changed
 #   dev/node.sh up        start what is not running, return when the node is Ready (installs what it needs)
 #                         "install images" and "up images" also build the project's images, beside the
 #                         programs; dev/images.sh loads them
 #   dev/node.sh load TAR  import an image archive into the node
+#   dev/node.sh etcd-save DIR      copy what etcd stores
+#   dev/node.sh etcd-replace [DIR] go on with that copy, or with an empty store; pods run on meanwhile
+#   dev/node.sh restart   stop Kubernetes' programs and start them again; pods run on meanwhile
 #   dev/node.sh status    what runs; exit code 0 only if everything does and the node is Ready
-#   dev/node.sh env       print the shell lines that point kubectl, helm and promtool at the node
+#   dev/node.sh env       print the shell lines that point kubectl and helm at the node
 #   dev/node.sh down      stop everything it started; what is stored (etcd, volumes, images) stays
 #   dev/node.sh destroy   down, and forget the cluster: etcd, volumes, images, certificates;
 #                         "destroy all" also removes the built binaries and base images
@@ -37,7 +40,7 @@ export PATH=$BIN:$PATH:/usr/sbin:/sbin KUBECONFIG=$PKI/admin.conf
 # buildah's storage lies beside the rest instead of in the machine's own.
 export CONTAINERS_STORAGE_CONF=$ETC/storage.conf BUILDAH_ISOLATION=chroot
 
-for part in process install pki images configure start stop; do
+for part in process install pki images configure start stop etcd; do
   # shellcheck source=/dev/null
   source "$DEV/node/$part.sh"
 done
@@ -56,7 +59,7 @@ main() {
     env) env_lines; return ;;
     status) node_status || exit 1; return ;;  # no failure of this script: the trap keeps quiet
     help | -h | --help) usage; return ;;
-    install | up | load | down | destroy) ;;
+    install | up | load | down | destroy | restart | etcd-save | etcd-replace) ;;
     *) usage >&2; exit 2 ;;
   esac
   [ "$(id -u)" = 0 ] || die "a node needs root: namespaces, mounts and routes are made"
@@ -69,6 +72,9 @@ main() {
     up) node_up "$@" ;;
     load) load_archive "$@" ;;
     down) node_down ;;
+    restart) kubernetes_restart ;;
+    etcd-save) etcd_save "$1" ;;
+    etcd-replace) etcd_replace "$@" ;;
     destroy) node_destroy "${1:-}" ;;
   esac
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Fetches Debian's Prometheus and Alertmanager through apt and unpacks them aside, because a package
 # that is installed starts a service.  Usage: prometheus.sh [DIRECTORY]   (default: .cache/prometheus
-# in the checkout).  Prints the folder that holds prometheus and prometheus-alertmanager; safe to
-# repeat.
+# in the checkout).  Prints the folder that holds prometheus, promtool and prometheus-alertmanager;
+# safe to repeat.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 target=${1:-$here/../.cache/prometheus}
@@ -15,7 +15,7 @@ templates=usr/share/prometheus/alertmanager
 
 complete() {
   for one in default email; do [ -e "/$templates/$one.tmpl" ] || return 1; done
-  for one in "${programs[@]}"; do [ -x "$target/usr/bin/$one" ] || return 1; done
+  for one in "${programs[@]}" promtool; do [ -x "$target/usr/bin/$one" ] || return 1; done
 }
 
 fetch() { # FOLDER: apt downloads as a user of its own

@@ -46,8 +46,6 @@ class Tier:
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
     ignored: tuple[str, ...] = ()  # what lies there and is another tier's
     workers: int = 0  # files at a time, by pytest-xdist; 0: one after the other
-    # A cold machine compiles promtool for minutes, helm with what Kubernetes needs.
-    needs_promtool: bool = False
 
     def selection(self, *, long: bool) -> str:
         """Return the expression for pytest's -m. The long tests are those of `make long`."""
@@ -117,7 +115,7 @@ TIERS = (
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker=UNMARKED, limit_s=4500, ignored=(*MARKED, *ALERTS), workers=2),
     Tier(name="unit-alerts", about="promtool judges the alerts", lane=Lane.COMPUTING,
-         marker=UNMARKED, limit_s=4500, paths=ALERTS, needs_promtool=True),
+         marker=UNMARKED, limit_s=4500, paths=ALERTS),
 )  # fmt: skip
 
 

@@ -70,8 +70,8 @@ class Run:
         # Log of each tier that runs, and when it began (monotonic seconds).
         self.under_way: dict[str, tuple[Path, float]] = {}
         self.began = time.monotonic()
-        # Each set when that tool is there, or cannot be built.
-        self.helm, self.promtool = threading.Event(), threading.Event()
+        # Set when helm is there, or cannot be built.
+        self.helm = threading.Event()
         self._children: set[int] = set()
         self._ended = False
         self._busiest = Busiest()
@@ -135,14 +135,14 @@ class Run:
         for tier in tiers:
             self.tier(tier)
 
-    def wait_for_tools(self, tier: Tier) -> None:
-        """Wait until the tools are there that the tier's tests call."""
+    def wait_for_helm(self, tier: Tier) -> None:
+        """Wait until helm is there if the tier's tests call it."""
         if tier.lane is Lane.COMPUTING:
-            (self.promtool if tier.needs_promtool else self.helm).wait()
+            self.helm.wait()
 
     def tier(self, tier: Tier) -> None:
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
-        self.wait_for_tools(tier)
+        self.wait_for_helm(tier)
         report.unlink(missing_ok=True)
         limit_s, patient = LONG_LIMIT_S if self.long else tier.limit_s, tier.lane in PATIENT
         command = [PYTHON, "-m", "pytest", "-q" if self.live else "-v", "--no-header"]
@@ -221,16 +221,16 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
 
 
 def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
-    """Start Kubernetes and install the release if some tiers need them. Build what other tiers
-    need."""
+    """Start Kubernetes, with which helm comes, and install the release if some tiers need them.
+    Build helm alone if no other tier needs more."""
     up, images = [NODE, "up", "images"], [str(ROOT / "dev" / "images.sh")]
     on_node = bool(of[Lane.RELEASE] or of[Lane.BARE_NODE])
     good = not on_node or run.step("kubernetes", "Kubernetes with our images", up, images)
-    if on_node:
+    try:
+        if of[Lane.COMPUTING] and not (on_node and good):
+            run.step("helm", "helm", [NODE, "install"])
+    finally:
         run.helm.set()
-    # promtool is compiled while the node is in use already.
-    tools = threading.Thread(target=install, args=(run, bool(of[Lane.COMPUTING])), daemon=True)
-    tools.start()
     if good:
         bare = threading.Thread(target=run.tiers, args=(of[Lane.BARE_NODE],), daemon=True)
         bare.start()
@@ -238,17 +238,6 @@ def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
         if of[Lane.RELEASE] and run.step("release", "the chart, installed", chart):
             run.tiers(of[Lane.RELEASE])
         bare.join()
-    tools.join()
-
-
-def install(run: Run, needed: bool) -> None:
-    """Build helm and promtool from their Go modules if `needed`; the unit tiers wait for them."""
-    try:
-        if needed:
-            run.step("tools", "helm, promtool", [NODE, "install"])
-    finally:
-        run.helm.set()
-        run.promtool.set()
 
 
 def node_is_running() -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is.
@@ -22,6 +24,17 @@ def pytest_collection_finish() -> None:
     """What tests leave behind is collected, and nothing else is looked at."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:
+    """What a module leaves behind is collected at its end. What it keeps, such as syntax trees and
+    rendered charts, is never looked at again: else each collection in later modules would go
+    through millions of objects."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.collect()
 
 
 def pytest_sessionfinish() -> None:

@@ -107,6 +107,10 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl plimsoll report -n kafka -f report.tar.gz",
         "kubectl plimsoll restore-metadata -n kafka",
     ),
+    "tests/plimsoll_operator/kubectl_plugin/test_restore_metadata.py"
+    "::test_point_of_backup_is_asked_for_by_annotation": (
+        "kubectl plimsoll restore-metadata -n kafka --from-backup newest",
+    ),
     "tests/e2e/test_cli.py": (
         "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",
     ),
@@ -141,6 +145,16 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         """echo '{"version": 1, "partitions":"""
         """ [{"topic": "orders", "partition": 7, "offset": 4212}]}' > skip.json""",
         "kafka-delete-records.sh --bootstrap-server BOOTSTRAP --offset-json-file skip.json",
+    ),
+    "tests/conformance/test_switch_over.py": (
+        "plimsoll local --secure --data east --port 9194"
+        " -f examples/mirror/orders-east.yaml -f examples/mirror/east-to-west/user-east.yaml",
+        "plimsoll local --secure --data west --port 9294"
+        " -f examples/mirror/orders-west.yaml -f examples/mirror/east-to-west/user-west.yaml",
+        "connect-mirror-maker.sh examples/mirror/east-to-west/mirror.properties --clusters west",
+        "kcat -F west/users/admin/librdkafka.conf -C -e -q -o beginning -f '%k %s\\n'"
+        " -t mm2-offsets.east.internal",
+        "kcat -F east/users/admin/librdkafka.conf -Q -t orders:0:-1",
     ),
     # Installation: the wheel, the names and values in the commands, and a real Kubernetes.
     "tests/integration/test_wheel.py": (
@@ -202,6 +216,9 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         ".venv/bin/python -m plimsoll_sim --scenario tests/scenarios/S05-joiner-has-all-data.txt",
     ),
     "tests/plimsoll_sim/test_mutants.py": ("make mutants",),
+    "tests/plimsoll_operator/preflight/test_command.py::test_file_is_compared_with_limits": (
+        "plimsoll preflight --check limits --file cluster.yaml",
+    ),
     "tests/e2e/test_installing.py::test_preflight_passes_on_the_node_and_leaves_nothing": (
         "plimsoll preflight --namespace plimsoll-system",
     ),

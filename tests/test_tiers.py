@@ -195,21 +195,20 @@ class RecordedRun(Run):
         return name != self.fails
 
     def tier(self, tier: Tier) -> None:
-        self.wait_for_tools(tier)
+        self.wait_for_helm(tier)
         self.asked.append(tier.name)
 
 
 def test_full_run_takes_every_tier_once() -> None:
     run = RecordedRun()
     beside(run, list(TIERS), everything=True)
-    steps = ["kubernetes", "release", "tools", "check"]
+    steps = ["kubernetes", "release", "check"]
     assert sorted(run.asked) == sorted([*steps, *(tier.name for tier in TIERS)])
     order = ("kubernetes", "release", "e2e-using", "e2e-killing", "e2e-alone")
     places = [run.asked.index(name) for name in order]
     assert places == sorted(places)
     assert run.asked.index("kubernetes") < run.asked.index("node")
     assert run.asked.index("kubernetes") < run.asked.index("unit"), "it brings helm"
-    assert run.asked.index("tools") < run.asked.index("unit-alerts")
 
 
 def test_tidy_is_part_of_unit_tier() -> None:
@@ -252,6 +251,12 @@ def test_run_without_node_skips_its_tiers(step: str, left_out: set[str]) -> None
     run = RecordedRun(fails=step)
     beside(run, list(TIERS), everything=True)
     assert {tier.name for tier in TIERS} - set(run.asked) == left_out
+
+
+def test_run_without_node_builds_helm_alone() -> None:
+    run = RecordedRun()
+    beside(run, [tier for tier in TIERS if tier.name == "unit"], everything=False)
+    assert run.asked == ["helm", "unit"]
 
 
 def test_run_of_one_tier_of_processes_builds_nothing() -> None:

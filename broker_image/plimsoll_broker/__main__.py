@@ -145,15 +145,15 @@ def main() -> int:
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
         logger.error(
-            "the broker exits with code 1; Kubernetes starts it again, `plimsoll local` does so "
-            "unless it was started with --no-restart; remove the cause if this repeats: %s",
+            "the broker stops because of an error, and Kubernetes (or `plimsoll local` without "
+            "--no-restart) starts it again; if this repeats, remove the cause: %s",
             error,
         )
         return 1
     except Exception:
         logger.critical(
-            "the broker exits because of an internal error; please report the error with this "
-            "traceback",
+            "the broker exits because of an internal error, and is started again; please report "
+            "the error with this traceback",
             exc_info=True,
         )
         return 1

@@ -50,13 +50,13 @@ class WallClock:
             self._believed = believed
             if believed:
                 logger.warning(
-                    "the wall clock of this broker's node is right again, so the broker deletes "
-                    "records by age again"
+                    "the clock of this broker's node is right again, so the broker deletes "
+                    "records by age again; nothing needs to be done"
                 )
             else:
                 logger.error(
-                    "the wall clock of this broker's node jumped by %d ms, so the broker deletes "
-                    "no records by age until the clock is set back or the broker restarts; check "
+                    "the clock of this broker's node jumped by %d ms, so the broker deletes no "
+                    "records by age until the clock is set back or the broker restarts; check "
                     "the node's time service",
                     stepped_ms,
                 )

@@ -22,6 +22,7 @@ POD_UID_ENV = "PLIMSOLL_POD_UID"
 REVISION_ENV = "PLIMSOLL_REVISION"
 RACK_ENV = "PLIMSOLL_RACK"
 DRILLS_ENV = "PLIMSOLL_ALLOW_DRILLS"
+TRANSACTIONS_ENV = "PLIMSOLL_TRANSACTIONS"
 
 
 class BadConfig(Exception):
@@ -52,7 +53,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     knowledge. `certificates`: a directory with a certificate and a key for each TLS listener; None
     if no TLS listener can be opened. `port_shift`: a number added to the ports of declared
     listeners, for brokers that share a machine. `allow_drills`: True if the controller may order
-    faults of a drill. `memory_limit_bytes`, `open_files_max`: the memory
+    faults of a drill. `transactions`: True if clients may use transactions, which are not whole
+    yet. `memory_limit_bytes`, `open_files_max`: the memory
     in bytes and the number of descriptors that the process may use; `__main__` fills them in, with
     None for a limit that is unknown or does not exist. `configs`: Kafka's broker configs by
     name."""
@@ -73,6 +75,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     certificates: str | None = None
     port_shift: int = 0
     allow_drills: bool = False
+    transactions: bool = False
     memory_limit_bytes: int | None = None
     open_files_max: int | None = None
     configs: dict[str, str | int | bool] = {}
@@ -137,19 +140,20 @@ def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerC
         pod_uid=environment.get(POD_UID_ENV) or config.pod_uid,
         rack=environment.get(RACK_ENV) or config.rack,
         allow_drills=environment.get(DRILLS_ENV) == "true" or config.allow_drills,
+        transactions=environment.get(TRANSACTIONS_ENV) == "true" or config.transactions,
     )
 
 
 def _checked(config: BrokerConfig) -> BrokerConfig:
     if config.broker_id is None or config.broker_id < 0:
         raise BadConfig(
-            "the broker's config lacks broker_id: set it in the config file or in the variable "
-            f"{BROKER_ID_ENV}"
+            "the broker's config lacks the field broker_id: set it in the config file or by the "
+            f"environment variable {BROKER_ID_ENV}"
         )
     if config.advertised is None:
         raise BadConfig(
-            "the broker's config lacks advertised: set it in the config file or in the variable "
-            f"{ADVERTISED_HOST_ENV}"
+            "the broker's config lacks the field advertised: set it in the config file or by the "
+            f"environment variable {ADVERTISED_HOST_ENV}"
         )
     if not config.controllers:
         raise BadConfig(

@@ -45,9 +45,8 @@ class HandlerFailures:
         if now - self._said.get(api, -TRACEBACK_EVERY_S) >= TRACEBACK_EVERY_S:
             self._said[api] = now
             text = (
-                f"internal error of the broker while it handled a {api} request, so the client's "
-                f"connection was closed ({self.counts[api]} such errors so far); please report "
-                "this bug"
+                f"an internal error in a request {api}, for which the broker closed the client's "
+                f"connection ({self.counts[api]} such errors since the start)"
             )
             context = {"message": text, "exception": error, COSTS: "one connection"}
             loop.call_exception_handler(context)
@@ -60,6 +59,7 @@ class Answerable(Protocol):
     """The part of a future that `Answering` needs."""
 
     def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, error: Any, /) -> None: ...
 
 
@@ -89,6 +89,16 @@ class Answering:
         return True
 
 
+def set_answer(future: Answerable, make: Callable[..., Any], *arguments: Any) -> None:
+    """Set what `make` returns for these arguments on a waiting request's future, as in a block of
+    `Answering`. This is faster."""
+    try:
+        future.set_result(make(*arguments))
+    except Exception as error:  # noqa: BLE001 - as `Answering`
+        if not future.done():
+            future.set_exception(error)
+
+
 def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
     """Set the event loop's exception handler: it logs each exception that a callback or task does
     not handle, and calls `end` with it if the process must end."""
@@ -98,10 +108,17 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
         message = context.get("message", "the broker met an exception that it did not handle")
         if error is None:
             level = logging.ERROR if COSTS in context else logging.WARNING
-            logger.log(level, "%s", message, exc_info=context.get("exception"))
+            logger.log(
+                level,
+                "the broker met an error and continues to run; please report it with this "
+                "traceback: %s",
+                message,
+                exc_info=context.get("exception"),
+            )
             return
         logger.critical(
-            "%s; the broker exits because of this error; please report this bug",
+            "the broker exits because of an internal error, and is started again; please report "
+            "this bug: %s",
             message,
             exc_info=error,
         )

@@ -160,8 +160,8 @@ class InsidePeers:
     def _check_cut(self) -> None:
         if self.is_cut:
             raise ConnectionRefusedError(
-                "a drill has cut this broker's connections to other members of the cluster on "
-                "purpose; they work again when the drill ends"
+                "a Verification has cut this broker's connections to other members of the cluster "
+                "on purpose; they work again when its drill ends"
             )
 
     def is_outdated(self, link: Link | None) -> bool:

@@ -6,6 +6,7 @@ Called by both shells. Source: RFC 3986, section 3.2.2."""
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 LOOPBACK_NAME = "localhost"
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
@@ -58,6 +59,19 @@ def is_loopback(host: str) -> bool:
 def is_literal(host: str) -> bool:
     """Return True if the host is an IP address, with or without brackets, and not a name."""
     return _literal(host) is not None
+
+
+def spelled(host: str) -> str:
+    """Return an address in the one spelling in which rules are compared with clients' addresses: an
+    IPv6 address in its short form, whichever form a tool or Kafka writes, and an IPv4 address that
+    is mapped into IPv6 as IPv4. Return any other text unchanged."""
+    return _spelled(host) if ":" in host else host
+
+
+@lru_cache(maxsize=4_096)
+def _spelled(host: str) -> str:
+    address = _literal(host)
+    return host if address is None else str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def network_of(host: str) -> str:

@@ -27,6 +27,14 @@ MetadataOffset = NewType("MetadataOffset", int)
 
 ProducerId = NewType("ProducerId", int)
 
+
+class ProducerLife(NamedTuple):
+    """A producer id, and the epoch of one instance that has it."""
+
+    producer_id: int
+    epoch: int
+
+
 TopicId = UUID
 """Identifies a topic. It is never reused: a topic that is deleted and created again has another
 id."""

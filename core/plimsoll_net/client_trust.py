@@ -16,4 +16,4 @@ def client_context(authority: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=authority or None)
     except (ssl.SSLError, ValueError) as error:
-        raise BadAuthority(f"holds no readable certificates in PEM form: {error}") from error
+        raise BadAuthority(f"the CA has no readable certificate in PEM form: {error}") from error

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 
 from plimsoll_core.addresses import host_and_port
-from plimsoll_core.security.inside import Peer
+from plimsoll_core.security.inside import NO_IDENTITY, PLAINTEXT, RETIRED, Peer
 from plimsoll_net.inside_identity import InsideIdentity, peer_of
 from plimsoll_net.tls_connection import TlsConnection
 from plimsoll_net.tls_transport import ServedProtocol
@@ -35,6 +35,35 @@ SAID_S = 60.0
 ADDRESSES_MAX = 1024
 HANDSHAKE_FAILED = "handshake-failed"
 _BUFFER_BYTES = 16 * 1024
+_REFUSED = "the peer's certificate is refused"
+_STRANGER = (
+    "the connection is tried again by itself; if this lasts, find out which process is at that "
+    "address, because it is no broker or operator of this cluster"
+)
+_ADVICE = {
+    NO_IDENTITY: (
+        "the peer shows no certificate of this cluster's internal CA; the operator writes one for "
+        "each broker; if this lasts, the peer is no broker or operator of this cluster"
+    ),
+    RETIRED: (
+        "the peer shows a certificate that was replaced; a broker loads its new one by itself "
+        "within minutes; if this lasts, see that broker's log, or its key may be stolen"
+    ),
+    PLAINTEXT: (
+        "the peer does not use TLS, which this cluster requires; a broker changes to TLS by itself "
+        "when the operator has written its certificate; if this lasts, see that broker's log"
+    ),
+    HANDSHAKE_FAILED: (
+        "the connection is tried again by itself; if this lasts, see the log of the process at "
+        "that address, which says what it refuses"
+    ),
+}
+"""What a person can do, by the reason of a refusal."""
+_WRONG_CA = (
+    "its certificate is of no internal CA that this process trusts (times in certificates do not "
+    "matter); the operator gives brokers their certificates and CAs by itself; if this lasts, the "
+    "peer is of another cluster, or see the operator's log"
+)
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -78,26 +107,35 @@ class Refusals:
     counts: Counter[str] = field(default_factory=Counter)
     _said_s: float = -SAID_S
 
-    def met(self, reason: str, who: str) -> None:
+    def met(self, reason: str, who: str, detail: str = "") -> None:
         self.counts[reason] += 1
-        self.say(reason, who)
+        self.say(reason, who, detail)
 
-    def say(self, reason: str, who: str) -> None:
-        """Log a refused peer and the reason, at a limited rate, without counting the refusal."""
+    def say(self, reason: str, who: str, detail: str = "") -> None:
+        """Log a refused peer and the reason, at a limited rate, without counting the refusal.
+        `detail`: why a TLS handshake failed."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s >= SAID_S:
             self._said_s = now_s
             total = self.counts.total()
             logger.warning(
-                "this process refused an internal connection with %s, because the peer is not "
-                "trusted as a member of the cluster (%s); the connection is tried again by "
-                "itself; if this lasts, check that the peer is a broker or operator of this "
-                "cluster and that its clock is right (%d refusals since the start, one line a "
-                "minute)",
-                who,
-                reason,
-                total,
+                "this process refused an internal connection with %s (%s%s): %s (%d refusals since "
+                "the start, one line a minute)",
+                *(who, reason, f": {detail}" if detail else "", advice(reason, detail), total),
             )
+
+
+def advice(reason: str, detail: str = "") -> str:
+    """Return what a person can do about refused peers, a clause. `reason`: one of
+    `inside.REASONS`, or `HANDSHAKE_FAILED`; `detail`: why the handshake failed."""
+    return _WRONG_CA if detail.startswith(_REFUSED) else _ADVICE.get(reason, _STRANGER)
+
+
+def _why(error: ssl.SSLError) -> str:
+    # Only errors that OpenSSL raised have these attributes.
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{_REFUSED}: {getattr(error, 'verify_message', error)}"
+    return getattr(error, "reason", None) or str(error)
 
 
 class Dialler:
@@ -141,24 +179,27 @@ class Dialler:
             try:
                 return await self._with_tls(protocol, address, name, identity, refuses)
             except ssl.SSLError as error:
-                self._refusals.met(HANDSHAKE_FAILED, str(address))
+                self._refusals.met(HANDSHAKE_FAILED, str(address), _why(error))
                 if self._only_tls():
                     raise
                 logger.debug(
-                    "the peer %s does not speak TLS, connecting in plaintext: %s", address, error
+                    "the process at %s does not speak TLS, so this process connects to it in "
+                    "plaintext: %s",
+                    *(address, error),
                 )
             except (ConnectionResetError, PeerRefused):
                 if self._only_tls():
                     raise
             except _Unanswered as error:
-                self._refusals.met(HANDSHAKE_FAILED, str(address))
+                self._refusals.met(HANDSHAKE_FAILED, str(address), str(error))
                 if self._only_tls():  # it was learned meanwhile
                     raise ConnectionError(str(error)) from error
             self._call_in_plaintext(address)
         elif only_tls:
             raise ConnectionError(
-                "this process cannot connect to other members of the cluster yet: it has no "
-                "internal certificate, and internal TLS allows no plaintext"
+                "this process cannot connect to other members of the cluster yet, because it has "
+                "no certificate for internal TLS; the operator writes the certificate, and the "
+                "process tries again"
             )
         loop = asyncio.get_running_loop()
         transport, session = await loop.create_connection(protocol, *address)

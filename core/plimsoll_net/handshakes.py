@@ -136,6 +136,12 @@ class HandshakeQueue:
         # Connections with unprocessed input, in the order in which it came.
         self._due: dict[TlsConnection, None] = {}
         self._scheduled = False
+        self._half_open_max = HALF_OPEN_MAX
+
+    def limit(self, half_open_max: int) -> None:
+        """Keep at most this number of connections in their handshakes, of a process that has few
+        descriptors. `HALF_OPEN_MAX` is the bound in any case."""
+        self._half_open_max = min(half_open_max, HALF_OPEN_MAX)
 
     @property
     def half_open(self) -> int:
@@ -162,7 +168,7 @@ class HandshakeQueue:
         if self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
             fellows = (one for one, other in self._half_open.items() if other.network == network)
             self._drop(next(fellows), TOO_MANY)
-        elif len(self._half_open) >= HALF_OPEN_MAX:
+        elif len(self._half_open) >= self._half_open_max:
             self._drop(next(iter(self._half_open)), TOO_MANY)
         self._half_open[connection] = self._half_opened(connection, network)
         self._addresses[network] += 1
@@ -224,7 +230,8 @@ class HandshakeQueue:
             self._without_tls(connection, other.data)
         except (ssl.SSLError, ValueError) as error:
             logger.debug(
-                "closed a connection of %s: its TLS handshake failed: %s", connection.peer, error
+                "this process closed a connection of %s, because its TLS handshake failed: %s",
+                *(connection.peer, error),
             )
             self._drop(connection, FAILED)
         else:

@@ -1,17 +1,18 @@
 """Limits what peers of an HTTP port can use, in the broker and the operator, since metrics and
 health need no login.
 
-`HttpConnections` bounds the number of connections, in all and for each address. A new connection is
-always accepted. If there are too many, the longest-idle connection of the same address, or of the
-address with the most connections, is closed. So a peer with one connection, such as the kubelet,
-always gets an answer. `Rendering` makes an expensive page once for all requests that wait for it,
-and limits the share of the time spent on it. `refused_page` refuses requests that a web page makes
-in the user's browser.
+`HttpConnections` bounds the number of connections, in all and for each address, and the bytes of
+replies that peers do not take. A new connection is always accepted. If there are too many, the
+longest-idle connection of the same address, or of the address with the most connections, is closed.
+So a peer with one connection, such as the kubelet, always gets an answer. `Rendering` makes an
+expensive page once for all requests that wait for it, and limits the share of the time spent on it.
+`refused_page` refuses requests that a web page makes in the user's browser.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -20,6 +21,10 @@ from plimsoll_core.addresses import is_literal, is_loopback, network_of
 CONNECTIONS_MAX = 256
 OF_ADDRESS_MAX = 32
 """Bound on the connections of one address. A proxy of many readers has one address."""
+UNSENT_BYTES_MAX = 32 * 1024 * 1024
+"""Bound on the bytes of replies of one port that peers have not taken, beside one more reply."""
+KERNEL_BYTES = 64 * 1024
+"""Size of a connection's send buffer in the kernel, which else grows to some MiB for each."""
 REST = 4
 """After a page was made, no other is made for this many times as long as it took."""
 REST_S_MAX = 2.0
@@ -38,14 +43,17 @@ def refused_page(local: Any, host: str, *, from_page: bool) -> str:
     header of its own client, so their Host header is not checked.
     """
     if from_page:
-        return "requests of web pages (with the header Origin) are not answered"
+        return "this request is refused, because it is from a web page (it has the header Origin)"
     here = isinstance(local, tuple) and is_loopback(str(local[0]))
     if not here or not host:  # no browser leaves the Host out
         return ""
     name = host[: host.rindex("]") + 1] if "]" in host else host.partition(":")[0]
     if is_loopback(name) or is_literal(name):
         return ""
-    return "the header Host does not name this machine: use localhost or an IP address"
+    return (
+        "this request is refused, because its header Host does not name this machine: use "
+        "localhost or an IP address in the URL"
+    )
 
 
 class HttpConnections:
@@ -73,6 +81,22 @@ class HttpConnections:
             self._close_oldest(max(self._held.values(), key=len))
         self._held.setdefault(connection.address, {})[connection] = None
         self._count += 1
+
+    def makes_room(self, size: int) -> None:
+        """Close connections that have not taken their replies until all of these and a new one of
+        `size` bytes are within `UNSENT_BYTES_MAX`: first the longest-idle one of the address with
+        the most unsent bytes. Call it before a reply is sent."""
+        unsent = {
+            address: {one: one.unsent for one in held if one.unsent}
+            for address, held in self._held.items()
+        }
+        total = sum(sum(of_one.values()) for of_one in unsent.values())
+        while total and total + size > UNSENT_BYTES_MAX:
+            most = max(unsent.values(), key=lambda of_one: sum(of_one.values()))
+            oldest = next(iter(most))
+            total -= most.pop(oldest)
+            self.left(oldest)
+            oldest.abort()
 
     def heard(self, connection: _Bounded) -> None:
         own = self._held.get(connection.address, {})
@@ -104,9 +128,16 @@ class _Bounded(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.address = ""
 
+    @property
+    def unsent(self) -> int:
+        """Return the bytes of replies that the kernel has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
         self._transport = cast("asyncio.Transport", transport)
+        if (own := transport.get_extra_info("socket")) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = network_of(str(peer[0])) if peer else ""
         self._connections.came(self)

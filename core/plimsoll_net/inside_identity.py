@@ -64,10 +64,13 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
             found.append(hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest())
     except ValueError as error:
         raise BadCertificate(
-            f"the file holds no readable certificate in PEM form: {error}"
+            "the certificate file for internal TLS holds no readable certificate in PEM form: "
+            f"{error}"
         ) from error
     if not found:
-        raise BadCertificate("the file holds no certificate in PEM form")
+        raise BadCertificate(
+            "the certificate file for internal TLS holds no certificate in PEM form"
+        )
     return tuple(found)
 
 
@@ -108,8 +111,8 @@ class InsideFiles:
             why = f"{self._directory} cannot be read: {error.strerror or error}"
             if why != self.error:
                 logger.warning(
-                    "cannot read the internal certificate, retrying; the old one stays in use "
-                    "until then: %s",
+                    "this process cannot read its certificate for internal TLS and tries again; "
+                    "it keeps the old one, so make the files readable before that expires: %s",
                     why,
                 )
             self.error, self._tried = why, None
@@ -129,8 +132,9 @@ class InsideFiles:
         except BadCertificate as error:
             self.error = str(error)
             logger.warning(
-                "cannot load the internal certificate in %s; the old one stays in use until the "
-                "files change: %s",
+                "this process cannot use the new certificate for internal TLS in %s; it keeps "
+                "the old one, and tries again when the files there change; the operator writes "
+                "the Secret that is mounted there, so if this lasts, see the operator's log: %s",
                 *(self._directory, error),
             )
             return False
@@ -138,7 +142,8 @@ class InsideFiles:
         trusted = len(self.identity.authorities)
         shown = self.identity.sha256[:16]
         logger.info(
-            "internal connections now present certificate %s and trust %d certificate authorities",
+            "this process has loaded its certificate for internal TLS (SHA-256 %s…) and trusts "
+            "%d certificate authorities",
             *(shown, trusted),
         )
         return True

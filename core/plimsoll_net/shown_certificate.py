@@ -91,16 +91,24 @@ class ShownCertificate:
             return False
         self._seen, self.error = seen, ""
         self.taken += 1
-        logger.info("listener %s now presents the certificate of %s", self._name, chain.name)
+        logger.info(
+            "listener %s of this broker now presents the certificate in the file %s",
+            self._name,
+            chain.name,
+        )
         return True
 
     def _fail(self, seen: Seen | None, why: str) -> None:
         if why != self.error:
             shown = (
-                "still presents its previous one" if self._context is not None else "stays closed"
+                "still presents its previous certificate"
+                if self._context is not None
+                else "stays closed"
             )
             logger.warning(
-                "listener %s cannot load its certificate and %s until the files change: %s",
+                "listener %s of this broker %s, because the broker cannot load the listener's "
+                "certificate; it tries again when the Secret of the certificate changes, so "
+                "correct that Secret: %s",
                 *(self._name, shown, why),
             )
         self._seen, self.error = seen, why

@@ -173,4 +173,4 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 def _no_password() -> str:
     """Raise ValueError, so that OpenSSL does not ask for a password on the terminal."""
-    raise ValueError("the private key is encrypted; an unencrypted key is needed")
+    raise ValueError("the private key of the certificate is encrypted; store an unencrypted key")

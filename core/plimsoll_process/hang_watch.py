@@ -182,9 +182,9 @@ class HangWatch:
                 times = read_times(self._native)
             except OSError as error:  # no descriptor, say: this interval proves nothing
                 logger.info(
-                    "cannot read the processor times of this process, so a hang may go unnoticed "
-                    "until the next check in some seconds; nothing needs to be done unless this "
-                    "repeats: %s",
+                    "this process cannot read its own processor times and reads them again in "
+                    "some seconds; until then it does not notice if it hangs; if this repeats, "
+                    "check the limits of the process, such as that of open files: %s",
                     error,
                 )
                 looked_s = now_s

@@ -151,8 +151,9 @@ class LoopHolds:
         return found
 
     def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
-        """Count a turn. Return a log line if the turn was longer than `HELD_S_MAX` and no line was
-        written within the last second, otherwise None. `where`: the code that was seen running."""
+        """Count a turn. Return the end of a log line if the turn was longer than `HELD_S_MAX` and
+        no line was written within the last second, otherwise None. `where`: the code that was seen
+        running."""
         self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
         self.sum_s += turn.late_s
         self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)
@@ -172,11 +173,7 @@ class LoopHolds:
             return None
         late_ms, cpu_ms, waited_ms = (round(seconds * 1000) for seconds in turn)
         without = f", {waited_ms} ms waiting for a processor" if waited_ms else ""
-        held = (
-            f"the event loop of this process was blocked for {late_ms} ms ({cpu_ms} ms of CPU "
-            f"time{without}), and other work waited meanwhile"
-        )
-        return f"{held}; the code that ran: {where}{more}"
+        return f"{late_ms} ms ({cpu_ms} ms of CPU time{without}); the code that ran: {where}{more}"
 
 
 _THREADS = Path("/proc/self/task")
@@ -280,7 +277,12 @@ class LoopWatch:
         turn = LoopTurn(late_s, cpu_s, waited_s)
         line = self.holds.note(turn, now_s, self._seen_most())
         if line is not None:
-            logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
+            logger.log(
+                logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO,
+                "other work of this process had to wait, and goes on now; if this repeats, please "
+                "report it: the event loop of this process was blocked for %s",
+                line,
+            )
         assert self._loop is not None
         after_s = TICK_S if used_s > IDLE_CPU_S else IDLE_TICK_S
         self._again(self._loop, after_s, now_s, read_s)

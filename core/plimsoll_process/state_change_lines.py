@@ -53,7 +53,8 @@ class StateChangeLines:
         """Log how many lines were left out since the last such line, if any."""
         if self._left_out:
             logger.info(
-                "%d more state changes of partitions within one second were not logged one by one",
+                "%d more state changes of partitions happened within the same second and are "
+                "left out of this log",
                 self._left_out,
             )
             self._left_out = 0

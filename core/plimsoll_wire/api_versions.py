@@ -35,6 +35,9 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -55,6 +58,8 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -103,6 +108,9 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 4, 3),
+    ApiKey.END_TXN: Versions(0, 4, 3),
+    ApiKey.WRITE_TXN_MARKERS: Versions(1, 1, 1),
     ApiKey.DESCRIBE_ACLS: Versions(1, 3, 2),
     ApiKey.CREATE_ACLS: Versions(1, 3, 2),
     ApiKey.DELETE_ACLS: Versions(1, 3, 2),
@@ -123,6 +131,8 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0, 0),
+    ApiKey.LIST_TRANSACTIONS: Versions(0, 1, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),

@@ -213,6 +213,14 @@ def is_sealed(data: memoryview, header: BatchHeader) -> bool:
     return bool(crc32c(data[_CRC_FROM : header.length]) == header.crc)
 
 
+def fits_crc(data: Buffer) -> bool:
+    """Return True if the CRC in the header of a batch matches all bytes after it. Then at most the
+    fields before the CRC are damaged, such as the length."""
+    if len(data) < HEADER_SIZE:
+        return False
+    return check_crc(data, 0, len(data))
+
+
 def stamp(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch into the batch at `position`. The CRC does not cover
     them."""
@@ -258,6 +266,18 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
         position = end
         next_offset = base + last_delta + 1
     return position, next_offset
+
+
+def end_of(data: Buffer | Batches) -> int:
+    """Return the offset after the last batch in `data`, which holds one or more whole batches."""
+    if isinstance(data, Batches):
+        data = data.pieces[-1]
+    position, end = 0, -1
+    while position < len(data):
+        base, length, last_delta = _STEP.unpack_from(data, position)
+        position += length + LENGTH_END
+        end = base + last_delta + 1
+    return end
 
 
 def end_of_empty(data: Buffer) -> int | None:

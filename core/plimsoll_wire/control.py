@@ -135,18 +135,19 @@ def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
     view = memoryview(frame)
     if len(view) < _HEADER.size:
         raise MalformedControlMessage(
-            f"a control request of {len(view)} bytes is too short for its header"
+            f"a request to the controller has {len(view)} bytes, too few for its header"
         )
     key, version, correlation_id, client_length = _HEADER.unpack_from(view)
     if version != VERSION:
         raise MalformedControlMessage(
-            f"the control request with API key {key} has version {version}, which is not supported"
+            f"the request to the controller with API key {key} has version {version}, which this "
+            "release does not support"
         )
     body_at = _HEADER.size + max(client_length, 0)
     if client_length < -1 or body_at > len(view):
         raise MalformedControlMessage(
-            f"the control request states a client id of {client_length} bytes, which does not "
-            "fit into the request"
+            f"the request to the controller states a client id of {client_length} bytes, which "
+            "does not fit into the request"
         )
     client_id = bytes(view[_HEADER.size : body_at]).decode("utf-8", errors="replace")
     body = _decode_body(key, view[body_at:])
@@ -163,10 +164,12 @@ def _decode_body(key: int, payload: memoryview) -> RequestBody:
             case ControlKey.OFFER_METADATA_COPY:
                 return _offer_decoder.decode(payload)
             case _:
-                raise MalformedControlMessage(f"the API key {key} is not that of a control request")
+                raise MalformedControlMessage(
+                    f"the API key {key} is not that of a request to the controller"
+                )
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedControlMessage(
-            f"the control request with API key {key} cannot be decoded: {error}"
+            f"the request to the controller with API key {key} cannot be decoded: {error}"
         ) from error
 
 
@@ -181,7 +184,7 @@ def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
     another order than the requests. Raises MalformedControlMessage if the frame is too short."""
     if len(frame) < _CORRELATION.size:
         raise MalformedControlMessage(
-            f"a control reply of {len(frame)} bytes is too short for its header"
+            f"the controller's reply has {len(frame)} bytes, too few for its header"
         )
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     return correlation_id

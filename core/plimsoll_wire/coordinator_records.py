@@ -22,12 +22,16 @@ from plimsoll_core.groups.records import (
     StoredMember,
 )
 from plimsoll_wire import coordinator_schema
-from plimsoll_wire.decoding import decoder
-from plimsoll_wire.encoding import Values, encoder
-from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
+from plimsoll_wire.primitives import MalformedMessage
 from plimsoll_wire.record_sets import KeyValue
-
-_NUMBER = struct.Struct(">h")
+from plimsoll_wire.versioned_fields import (
+    NUMBER,
+    UnknownKeyedRecord,
+    number_of,
+    read,
+    read_to,
+    written,
+)
 
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
@@ -59,14 +63,6 @@ _BEHIND_EXPIRY = struct.Struct(">i16s")
 _GROUP_WRITTEN = 3
 
 
-class UnknownGroupRecord(NamedTuple):
-    """A record with a key type or a value version that this release does not know, written by a
-    newer release. `version`: None if the type is unknown."""
-
-    record_type: int
-    version: int | None
-
-
 def encode_group_record(record: GroupRecord) -> KeyValue:
     """Return the record's key and value."""
     match record:
@@ -82,33 +78,27 @@ def encode_group_record(record: GroupRecord) -> KeyValue:
             assert_never(record)
 
 
-def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
-    """Return the decoded record, or UnknownGroupRecord for an unknown type or version. Raises
+def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord | UnknownKeyedRecord:
+    """Return the decoded record, or UnknownKeyedRecord for an unknown type or version. Raises
     MalformedMessage if the bytes do not match their version."""
     if key is None:
         raise MalformedMessage("a record of an internal topic has no key")
     if value is not None and (plain := _plain_offset(key, value)) is not None:
         return plain
-    record_type = _number(key)
+    record_type = number_of(key)
     if record_type == OFFSET_COMMIT:
-        return _offset_record(_read(_OFFSET_KEY, key), value)
+        return _offset_record(read(_OFFSET_KEY, key), value)
     if record_type == GROUP_METADATA:
-        return _group_record(_read(_GROUP_KEY, key), value)
-    return UnknownGroupRecord(record_type, None)
+        return _group_record(read(_GROUP_KEY, key), value)
+    return UnknownKeyedRecord(record_type, None)
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
-def _written(number: int, entity: type, values: Values) -> bytes:
-    out = bytearray(_NUMBER.pack(number))
-    encoder(entity)(out, values)
-    return bytes(out)
-
-
 def _offset_key(record: OffsetCommitted | OffsetForgotten) -> bytes:
     values = {"group": record.group_id, "topic": record.topic, "partition": record.partition}
-    return _written(OFFSET_COMMIT, _OFFSET_KEY, values)
+    return written(OFFSET_COMMIT, _OFFSET_KEY, values)
 
 
 def _offset_value(record: OffsetCommitted) -> bytes:
@@ -121,7 +111,7 @@ def _offset_value(record: OffsetCommitted) -> bytes:
         "expire_timestamp": -1 if record.expire_ms is None else record.expire_ms,
         "topic_id": record.topic_id,
     }
-    value = _written(version, _OFFSET_VALUES[version], values)
+    value = written(version, _OFFSET_VALUES[version], values)
     if version == _OFFSET_WITH_EXPIRY:
         topic_id = bytes(16) if record.topic_id is None else record.topic_id.bytes
         value += _BEHIND_EXPIRY.pack(record.leader_epoch, topic_id)
@@ -135,11 +125,11 @@ def _owner_written(owner: str) -> bytes:
     if not owner:
         return b""
     data = owner.encode()
-    return _NUMBER.pack(len(data)) + data
+    return NUMBER.pack(len(data)) + data
 
 
 def _group_key(group_id: str) -> bytes:
-    return _written(GROUP_METADATA, _GROUP_KEY, {"group": group_id})
+    return written(GROUP_METADATA, _GROUP_KEY, {"group": group_id})
 
 
 def _group_value(record: GroupStored) -> bytes:
@@ -164,7 +154,7 @@ def _group_value(record: GroupStored) -> bytes:
         "current_state_timestamp": record.state_ms,
         "members": members,
     }
-    value = _written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
+    value = written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
     return value + _owner_written(record.owner)
 
 
@@ -190,9 +180,9 @@ def _topic_id(raw: bytes) -> UUID | None:
 def _owner(raw: bytes) -> str:
     """Return the owner that was appended to a value's fields, or "" if there is none that this
     release can read."""
-    if len(raw) < _NUMBER.size or _NUMBER.unpack_from(raw)[0] != len(raw) - _NUMBER.size:
+    if len(raw) < NUMBER.size or NUMBER.unpack_from(raw)[0] != len(raw) - NUMBER.size:
         return ""
-    return str(raw[_NUMBER.size :], "utf-8")
+    return str(raw[NUMBER.size :], "utf-8")
 
 
 class _KeyHead(NamedTuple):
@@ -209,8 +199,8 @@ def _key_head(head: bytes) -> _KeyHead | None:
     repeatedly."""
     record_type, group_size = _KEY_HEAD.unpack_from(head)
     group_end = _KEY_HEAD.size + group_size
-    (topic_size,) = _NUMBER.unpack_from(head, group_end)
-    topic_at = group_end + _NUMBER.size
+    (topic_size,) = NUMBER.unpack_from(head, group_end)
+    topic_at = group_end + NUMBER.size
     if record_type != OFFSET_COMMIT or group_size < 0 or topic_size < 0:
         return None
     if topic_at + topic_size != len(head):
@@ -277,35 +267,13 @@ def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommit
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _number(data: bytes) -> int:
-    if len(data) < _NUMBER.size:
-        raise MalformedMessage(
-            "a record of an internal topic is too short: it ends inside its version number"
-        )
-    number: int = _NUMBER.unpack_from(data)[0]
-    return number
-
-
-def _read(entity: type, data: bytes) -> Any:
-    """Decode the structure that follows the first two bytes (the type of a key, the version of a
-    value)."""
-    return _read_to(entity, data)[0]
-
-
-def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
-    """Decode like `_read`. Return the structure, and the position where it ends in `data`."""
-    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    reader = PrimitiveReader(data, flexible, _NUMBER.size)
-    return decoder(entity).read(reader), reader.position
-
-
-def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
+def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownKeyedRecord:
     if value is None:
         return OffsetForgotten(group_id=key.group, topic=key.topic, partition=key.partition)
-    version = _number(value)
+    version = number_of(value)
     if not 0 <= version < len(_OFFSET_VALUES):
-        return UnknownGroupRecord(OFFSET_COMMIT, version)
-    found, end = _read_to(_OFFSET_VALUES[version], value)
+        return UnknownKeyedRecord(OFFSET_COMMIT, version)
+    found, end = read_to(_OFFSET_VALUES[version], value)
     expire_ms = getattr(found, "expire_timestamp", -1)
     leader_epoch, topic_id = getattr(found, "leader_epoch", -1), getattr(found, "topic_id", None)
     if version == _OFFSET_WITH_EXPIRY and len(value) - end >= _BEHIND_EXPIRY.size:
@@ -333,13 +301,13 @@ def _owner_behind(value: bytes, end: int) -> str:
         return ""
 
 
-def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
+def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownKeyedRecord:
     if value is None:
         return GroupForgotten(group_id=key.group)
-    version = _number(value)
+    version = number_of(value)
     if not 0 <= version < len(_GROUP_VALUES):
-        return UnknownGroupRecord(GROUP_METADATA, version)
-    found, end = _read_to(_GROUP_VALUES[version], value)
+        return UnknownKeyedRecord(GROUP_METADATA, version)
+    found, end = read_to(_GROUP_VALUES[version], value)
     return GroupStored(
         group_id=key.group,
         protocol_type=found.protocol_type,

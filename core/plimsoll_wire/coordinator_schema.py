@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, Kafka 4.1.0: `dev/coordinator_schemas.py`."""
+"""Records of Kafka's internal topics, Kafka 4.1.0: `dev/coordinator_schemas.py`."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -191,3 +191,65 @@ class GroupMetadataValueV4:
     leader: str | None = field(metadata={"kafka_type": "string"})
     current_state_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
     members: tuple[GroupMetadataValueMemberMetadataV4, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogKeyV0:
+    """Version 0 of TransactionLogKey."""
+
+    __flexible__: ClassVar[bool] = False
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogValuePartitionsSchemaV0:
+    """A part of version 0 of TransactionLogValue."""
+
+    __flexible__: ClassVar[bool] = False
+    topic: str = field(metadata={"kafka_type": "string"})
+    partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogValueV0:
+    """Version 0 of TransactionLogValue."""
+
+    __flexible__: ClassVar[bool] = False
+    producer_id: int = field(metadata={"kafka_type": "int64"})
+    previous_producer_id: int = field(metadata={"kafka_type": "int64"}, default=-1)
+    next_producer_id: int = field(metadata={"kafka_type": "int64"}, default=-1)
+    producer_epoch: int = field(metadata={"kafka_type": "int16"})
+    next_producer_epoch: int = field(metadata={"kafka_type": "int16"}, default=-1)
+    transaction_timeout_ms: int = field(metadata={"kafka_type": "int32"})
+    transaction_status: int = field(metadata={"kafka_type": "int8"})
+    transaction_partitions: tuple[TransactionLogValuePartitionsSchemaV0, ...] | None
+    transaction_last_update_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    transaction_start_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    client_transaction_version: int = field(metadata={"kafka_type": "int16"}, default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogValuePartitionsSchemaV1:
+    """A part of version 1 of TransactionLogValue."""
+
+    __flexible__: ClassVar[bool] = True
+    topic: str = field(metadata={"kafka_type": "string"})
+    partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLogValueV1:
+    """Version 1 of TransactionLogValue."""
+
+    __flexible__: ClassVar[bool] = True
+    producer_id: int = field(metadata={"kafka_type": "int64"})
+    previous_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=-1)
+    next_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 1}, default=-1)
+    producer_epoch: int = field(metadata={"kafka_type": "int16"})
+    next_producer_epoch: int = field(metadata={"kafka_type": "int16", "tag": 3}, default=-1)
+    transaction_timeout_ms: int = field(metadata={"kafka_type": "int32"})
+    transaction_status: int = field(metadata={"kafka_type": "int8"})
+    transaction_partitions: tuple[TransactionLogValuePartitionsSchemaV1, ...] | None
+    transaction_last_update_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    transaction_start_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    client_transaction_version: int = field(metadata={"kafka_type": "int16", "tag": 2}, default=0)

@@ -4,7 +4,8 @@ path.
 Called by the fetch handler. A reply is a list of buffers so that records are never copied; the
 follower's side is in `replication`. The handler decides what a fetch session means. Between brokers
 a request and its reply also carry the newest controller epoch that the sender has heard of, in a
-tagged field of our own: a receiver that does not know the field skips it (KIP-482).
+tagged field of our own: a receiver that does not know the field skips it (KIP-482). So does a
+leader that does not know the tail stream (`tail_stream`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_wire import primitives
-from plimsoll_wire.api_versions import ApiKey, is_flexible
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey, is_flexible
 from plimsoll_wire.batches import Batches
 from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
@@ -24,6 +25,9 @@ from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
 Buffer = bytes | bytearray | memoryview
 
 TOPIC_ID_VERSION = 13
+READ_COMMITTED = 1
+"""The isolation level of a reader that gets no records of open transactions, and leaves out those
+of aborted ones."""
 REPLICA_STATE_VERSION = 15
 DEBUGGING_CONSUMER = -2
 """The replica id of a consumer that reads the replica of the broker that it asks, leader or not.
@@ -38,18 +42,25 @@ _PARTITION = {
     9: struct.Struct(">iiqqi"),
     12: struct.Struct(">iiqiqi"),
 }
+_LAYOUTS = {
+    version: _PARTITION[max(first for first in _PARTITION if first <= version)]
+    for version in range(min(_PARTITION), SUPPORTED[ApiKey.FETCH].last + 1)
+}
+"""The layout of a request's partition in each version."""
 _HEAD_V1 = struct.Struct(">i")
 _HEAD_V7 = struct.Struct(">ihi")
 _REPLY_V4 = struct.Struct(">ihqq")
 _REPLY_V5 = struct.Struct(">ihqqq")
 _I32 = struct.Struct(">i")
 _END_OFFSET = struct.Struct(">iqB")
+_ABORTED = struct.Struct(">qq")
 
 _DIVERGING_TAG = 0
 _LEADER_TAG = 1
 _ENDPOINTS_TAG = 0
 _REPLICA_STATE_TAG = 1
 CONTROLLER_EPOCH_TAG = 10_001
+TAKES_PUSHES_TAG = 10_002
 CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
 
@@ -77,6 +88,17 @@ _SMALL_SIZES = (
     SMALL_HEAD.size + 1 + SMALL_TAIL.size,
     SMALL_HEAD.size + SMALL_PARTITION.size + SMALL_TAIL.size,
 )
+_NAMED_VERSION = 12
+"""The only flexible version that names topics."""
+_ONE_NAMED = struct.Struct(">iiiibiiBB")
+"""Layout of the start of a client's request about one partition in `_NAMED_VERSION`: replica id,
+limits, isolation level, fetch session, number of topics (encoded as 2: one), the name's length."""
+_ONE_BY_ID = struct.Struct(">iiibiiB16s")
+"""The same from `REPLICA_STATE_VERSION` on, with the topic's id."""
+_ONE_ASKED = struct.Struct(">BiiqiqiBBBBB")
+"""Layout of the rest of such a request: number of partitions (2: one), the partition's request, no
+tags of the partition and of the topic, nothing forgotten (1), an empty rack (1), no tags."""
+_ONE_ASKED_ENDS = (0, 0, 1, 1, 0)
 
 
 class TooManyNamed(MalformedMessage):
@@ -109,7 +131,8 @@ class FetchRequest(NamedTuple):
     """A decoded fetch request. `replica_id`: None for consumers; `replica_epoch`: the follower's
     broker epoch; `controller_epoch`: the newest that the follower knows; `forgotten`: partitions to
     remove from the fetch session, by topic id; `own_copy`: True if a consumer reads the asked
-    broker's own replica."""
+    broker's own replica; `takes_pushes`: True if the follower takes pushes while the fetch
+    waits."""
 
     replica_id: int | None
     replica_epoch: int | None
@@ -123,12 +146,15 @@ class FetchRequest(NamedTuple):
     controller_epoch: int | None = None
     forgotten: Sequence[tuple[UUID | None, tuple[int, ...]]] = ()
     own_copy: bool = False
+    takes_pushes: bool = False
 
 
 class FetchedPartition(NamedTuple):
     """One partition in the reply. `diverging`: (leader epoch, end offset) from which on the
     reader's log differs from this one; `leader`: (broker id, leader epoch) of the present leader;
-    each None if the reply states none."""
+    each None if the reply states none. `stable_offset`: the last stable offset, None if it is the
+    high watermark. `aborted`: producer id and first offset of each aborted transaction that has
+    records among `records`; None for a reader of uncommitted transactions too."""
 
     partition: int
     code: int = 0
@@ -137,6 +163,8 @@ class FetchedPartition(NamedTuple):
     records: Buffer | Batches = b""
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    stable_offset: int | None = None
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
@@ -146,11 +174,13 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         small = _followers(body)
         if small is not None and (named_max is None or named_max > 1):
             return small
+    if named_max is None and (one := _of_one_partition(body, version)) is not None:
+        return one
     reader = PrimitiveReader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
     session_id, session_epoch = reader.unpack(_SESSION) if version >= 7 else (0, -1)
-    layout = _PARTITION[max(first for first in _PARTITION if first <= version)]
+    layout = _LAYOUTS[version]
     by_id = version >= TOPIC_ID_VERSION
     topics = []
     reader.left = named_max
@@ -169,7 +199,7 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     forgotten = _forgotten(reader, version)
     if version >= 11:
         reader.string()  # the rack means nothing without reads from followers
-    tags = reader.tags(_REPLICA_STATE_TAG, CONTROLLER_EPOCH_TAG)
+    tags = reader.tags(_REPLICA_STATE_TAG, CONTROLLER_EPOCH_TAG, TAKES_PUSHES_TAG)
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
         replica_id, replica_epoch = PrimitiveReader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
@@ -191,6 +221,7 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         controller_epoch,
         forgotten,
         replica_id == DEBUGGING_CONSUMER,
+        TAKES_PUSHES_TAG in tags,
     )
 
 
@@ -210,6 +241,48 @@ def without_repeats(request: FetchRequest) -> FetchRequest:
         partitions.update((one.partition, one) for one in topic.partitions)
     return request._replace(
         topics=[FetchTopic(*key, list(partitions.values())) for key, partitions in topics.items()]
+    )
+
+
+def _of_one_partition(body: memoryview, version: int) -> FetchRequest | None:
+    """Decode a client's request about one partition without a rack and tagged fields, in most
+    flexible versions. Return None for a request of any other form."""
+    at = len(body) - _ONE_ASKED.size
+    topic_id: UUID | None = None
+    name: str | None = None
+    if version == _NAMED_VERSION and at >= _ONE_NAMED.size:
+        replica_id, *fixed, topics, size = _ONE_NAMED.unpack_from(body)
+        if size > 0x7F or _ONE_NAMED.size + size - 1 != at:
+            return None
+        try:
+            name = str(body[_ONE_NAMED.size : at], "utf-8")
+        except UnicodeDecodeError:
+            return None
+    elif version >= REPLICA_STATE_VERSION and at == _ONE_BY_ID.size:
+        replica_id = -1
+        *fixed, topics, raw_id = _ONE_BY_ID.unpack_from(body)
+        topic_id = _id_of(raw_id) if any(raw_id) else None
+    else:
+        return None
+    asked = _ONE_ASKED.unpack_from(body, at)
+    if topics != 2 or asked[0] != 2 or asked[7:] != _ONE_ASKED_ENDS:
+        return None
+    partition = _partition_asked(asked[1:7], version)
+    topic = FetchTopic(name, topic_id, [partition])
+    wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = fixed
+    return FetchRequest(
+        _known(replica_id),
+        None,
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        epoch,
+        [topic],
+        None,
+        [],
+        replica_id == DEBUGGING_CONSUMER,
     )
 
 
@@ -360,7 +433,7 @@ def _to_follower(
     if len(topics) != 1 or len(topics[0][2]) != 1:
         return None
     _, topic_id, (partition,) = topics[0]
-    index, said, high_watermark, log_start, records, diverging, leader = partition
+    index, said, high_watermark, log_start, records, diverging, leader, _, _ = partition
     if topic_id is None or not len(records) or diverging is not None or leader is not None:
         return None
     head = _HEAD_V7.pack(0, code, session_id) + ONE_REPLIED.pack(
@@ -384,17 +457,27 @@ def _reply_tags(endpoints: Sequence[NodeEndpoint], controller_epoch: int | None)
 
 
 def _partition_head(partition: FetchedPartition, version: int, flexible: bool) -> bytes:
-    """Encode a partition's answer up to the length of the records. The last stable offset equals
-    the high watermark: there are no transactions."""
-    index, code, high_watermark, log_start, records, _, _ = partition
+    """Encode a partition's answer up to the length of the records."""
+    index, code, high_watermark, log_start, records, _, _, stable, aborted = partition
+    if stable is None:
+        stable = high_watermark
     if version >= 5:
-        fixed = _REPLY_V5.pack(index, code, high_watermark, high_watermark, log_start)
+        fixed = _REPLY_V5.pack(index, code, high_watermark, stable, log_start)
     else:
-        fixed = _REPLY_V4.pack(index, code, high_watermark, high_watermark)
+        fixed = _REPLY_V4.pack(index, code, high_watermark, stable)
+    if aborted is not None:
+        fixed += primitives.count(len(aborted), flexible) + _transactions(aborted, flexible)
+    else:
+        fixed += b"\0" if flexible else b"\xff\xff\xff\xff"
     replica = _NO_READ_REPLICA if version >= 11 else b""
     if flexible:
-        return fixed + b"\0" + replica + primitives.uvarint(len(records) + 1)
-    return fixed + b"\xff\xff\xff\xff" + replica + _I32.pack(len(records))
+        return fixed + replica + primitives.uvarint(len(records) + 1)
+    return fixed + replica + _I32.pack(len(records))
+
+
+def _transactions(aborted: Sequence[tuple[int, int]], flexible: bool) -> bytes:
+    tags = primitives.EMPTY_TAGS if flexible else b""
+    return b"".join(_ABORTED.pack(*each) + tags for each in aborted)
 
 
 def _partition_tags(partition: FetchedPartition) -> bytes:

@@ -220,7 +220,7 @@ class Framer:
             limit = found
         if not 0 <= length <= limit:
             raise FrameTooLarge(
-                f"the peer sent a message of {length} bytes; at most {limit} are allowed"
+                f"the other process sent a message of {length} bytes; at most {limit} are allowed"
             )
         return True
 

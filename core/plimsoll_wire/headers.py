@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.primitives import EMPTY_TAGS, MalformedMessage, PrimitiveReader
+from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 
 _REQUEST = struct.Struct(">hhi")
 _REQUEST_AND_SIZE = struct.Struct(">hhih")
@@ -60,7 +60,7 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
                 "the received Kafka message is malformed: a string in it is not UTF-8"
             ) from error
     if version >= versions.flexible:
-        if frame[body_at : body_at + 1] == EMPTY_TAGS:
+        if body_at < len(frame) and not frame[body_at]:  # no tagged fields
             body_at += 1
         else:
             reader = PrimitiveReader(frame, True, body_at)

@@ -104,6 +104,10 @@ class PrimitiveReader:
             if byte < 0x80:  # as nearly all are
                 self.position = position + 1
                 return byte
+            second = data[position + 1]
+            if second < 0x80:  # as most others are
+                self.position = position + 2
+                return byte & 0x7F | second << 7
             for _ in range(_UVARINT_BYTES_MAX):
                 byte = data[position]
                 position += 1

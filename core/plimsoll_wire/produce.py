@@ -22,6 +22,9 @@ _HEAD_FLEXIBLE = struct.Struct(">BhiBB")
 topics, length of the first topic's name."""
 _BATCH = struct.Struct(">iii")
 """Layout of a topic's part: number of partitions, partition index, number of bytes of records."""
+_INDEX_FLEXIBLE = struct.Struct(">Bi")
+"""Layout of the start of a topic's part in flexible versions: number of partitions (encoded as 2:
+one), partition index."""
 _PARTITION_V2 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _ONE_TOPIC = struct.Struct(">ih")
@@ -35,6 +38,7 @@ _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
 
+_NO_TAGS = bytes(3)
 _NOTHING_MORE = bytes(4) + b"\xff\xff"
 _NOTHING_MORE_FLEXIBLE = b"\1\0\0"
 """Encoding of a partition's reply without bad records, message and tagged fields, in flexible
@@ -124,19 +128,23 @@ def _one_batch_flexible(body: memoryview) -> ProduceRequest | None:
     if len(body) < _HEAD_FLEXIBLE.size:
         return None
     no_id, acks, timeout_ms, topics, size = _HEAD_FLEXIBLE.unpack_from(body)
-    reader = PrimitiveReader(body, True, _HEAD_FLEXIBLE.size + size - 1)
     # A byte that is above is the first of several.
-    if (no_id, topics) != (0, 2) or not 0 < size < 0x80:
+    if no_id != 0 or topics != 2 or not 0 < size < 0x80:
         return None
+    at = _HEAD_FLEXIBLE.size + size - 1
     try:
-        if reader.uvarint() != 2:
+        partitions, index = _INDEX_FLEXIBLE.unpack_from(body, at)
+        if partitions != 2:
             return None
-        index, records = reader.i32(), reader.nullable_bytes()
+        reader = PrimitiveReader(body, True, at + _INDEX_FLEXIBLE.size)
+        length = reader.uvarint() - 1
+        begin = reader.position
         # No tagged fields: of the partition, the topic, the request.
-        if records is None or body[reader.position :] != bytes(3):
+        if length < 0 or body[begin + length :] != _NO_TAGS:
             return None
-        name = str(body[_HEAD_FLEXIBLE.size : _HEAD_FLEXIBLE.size + size - 1], "utf-8")
-    except (MalformedMessage, UnicodeDecodeError):
+        records = body[begin : begin + length]
+        name = str(body[_HEAD_FLEXIBLE.size : at], "utf-8")
+    except (struct.error, MalformedMessage, UnicodeDecodeError):
         return None
     return _of_one(acks, timeout_ms, name, ProducePartition(index, records))
 

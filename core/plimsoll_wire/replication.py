@@ -24,6 +24,7 @@ from plimsoll_wire.fetch import (
     SMALL_TAIL,
     TAIL_BEGINS,
     TAIL_GOES_ON,
+    TAKES_PUSHES_TAG,
 )
 from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader, uvarint
 
@@ -42,6 +43,7 @@ _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_RACK = b"\x01"
+_TAKES_PUSHES = uvarint(TAKES_PUSHES_TAG) + b"\0"
 
 
 class FetchSessionKey(NamedTuple):
@@ -84,11 +86,13 @@ class FetchSender(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """Bounds of a fetch: milliseconds that the leader may wait, and bytes that it may return."""
+    """Bounds of a fetch: milliseconds that the leader may wait, and bytes that it may return.
+    `takes_pushes`: True if it may push records while the request waits (`tail_stream`)."""
 
     wait_ms_max: int
     bytes_max: int
     partition_bytes_max: int
+    takes_pushes: bool = False
 
 
 class PartitionReply(NamedTuple):
@@ -130,8 +134,8 @@ def encode_fetch(
     """Return a whole request frame, with `topics` in the given order, by topic id. In an
     incremental `session` the request names only changed partitions, and the partitions `forgotten`,
     by topic id, that the leader must remove from it."""
-    topics = list(topics)
-    if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten:
+    topics, takes_pushes = list(topics), limits.takes_pushes
+    if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten and not takes_pushes:
         body = _of_one_fetch(sender, limits, topics[0][0], topics[0][1][0], session)
         return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
     parts: list[bytes] = []
@@ -157,8 +161,12 @@ def encode_fetch(
             *parts,
             _encode_forgotten(forgotten),
             _NO_RACK,
-            # Two tagged fields: number 1 is the replica's state, EPOCH_TAG the controller epoch.
-            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, EPOCH_TAG, 8, controller_epoch),
+            # Tagged fields: number 1 is the replica's state, EPOCH_TAG the controller epoch.
+            _TAGS.pack(
+                *(2 + takes_pushes, 1, 13, broker_id, broker_epoch, 0),
+                *(EPOCH_TAG, 8, controller_epoch),
+            ),
+            _TAKES_PUSHES if takes_pushes else b"",
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)

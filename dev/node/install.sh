@@ -1,20 +1,12 @@
 # Everything the node needs, from package registries only: Debian's and Go's.  Sourced by node.sh.
 # shellcheck shell=bash
 
-# The versions of everything else that Go builds stand in kubenode/go.mod and promtools/go.mod.
+# The versions of everything else that Go builds stand in kubenode/go.mod.
 KUBERNETES_VERSION=1.34.4
 # shellcheck source=dev/go.sh
 source "$DEV/go.sh"
 
-node_install() { # everything
-  node_essentials "$@"
-  # A lock of its own from here on: the node can be used meanwhile.
-  exec 9>"$ROOT/promtools.lock"
-  flock -w 1800 9 || die "another $0 has held $ROOT/promtools.lock for half an hour"
-  build_promtools
-}
-
-node_essentials() { # [images]: what the node itself and helm need; beside it, the project's images
+node_install() { # [images]: what the node itself and helm need; beside it, the project's images
   install_packages
   find_go
   # Images need the network and little CPU, the Go builds the opposite.
@@ -55,13 +47,6 @@ build_kubenode() {
   for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl; do
     ln -sf kubenode "$BIN/$name"
   done
-}
-
-build_promtools() {
-  # Without service discovery for thirty clouds; Kubernetes' own stays.
-  step promtools "$(hash_of "$DEV"/promtools/*)" \
-    go_build promtools -ldflags "-s -w" -tags remove_all_sd,enable_kubernetes_sd \
-    github.com/prometheus/prometheus/cmd/promtool
 }
 
 step() { # NAME STAMP COMMAND...: skipped when it was done with the same stamp

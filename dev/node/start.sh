@@ -8,7 +8,7 @@ node_up() { # [images]
   if node_is_up; then env_lines; return 0; fi
   [ ! -d "$ROOT/etcd" ] || [ "$(cat "$ROOT/family" 2>/dev/null || echo ipv4)" = "$FAMILY" ] ||
     die "what $ROOT stores is of a node of $(cat "$ROOT/family"): $0 destroy first"
-  node_essentials "$@"
+  node_install "$@"
   began=$SECONDS
   make_pki
   configure

@@ -39,6 +39,7 @@ from plimsoll_operator.kube.official_transport import (
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import pod_look
 from plimsoll_operator.leadership.process_parts import Parts
+from plimsoll_operator.metalog.kube_objects import AT_ONCE
 from plimsoll_operator.metalog.kubernetes_log import KubernetesLog
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.process.http_server import HttpServer
@@ -58,7 +59,7 @@ logger = logging.getLogger("plimsoll")
 
 LOG_CONNECTIONS = 16
 """Number of connections to the API server for one cluster's metadata log. An append uses one at a
-time; creating the slots of a new log uses several at once."""
+time; creating the slots of a new log uses several at once, at most `AT_ONCE` over all clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def main() -> None:
         lease_kube=KubeApi(pools.lease),
         status_kube=KubeApi(pools.status),
         watch_kube=KubeApi(pools.watch),
-        metadata_log=partial(_log, access, counted),
+        metadata_log=partial(_log, access, counted, asyncio.Semaphore(AT_ONCE)),
         objects=Objects(),
         server=ControllerServer("::", options.controller_port, InsideServer()),
         metrics=metrics,
@@ -122,7 +123,8 @@ def main() -> None:
         uvloop.run(run(parts, pools, access, output))
     except Exception:
         logger.critical(
-            "internal error, the operator exits; please report it with this traceback",
+            "the operator exits because of an internal error, and Kubernetes starts it again; "
+            "please report the error with this traceback",
             exc_info=True,
         )
         sys.exit(1)
@@ -140,10 +142,14 @@ def _counted(metrics: Metrics, outage: ApiOutage, transport: Transport) -> Trans
 
 
 def _log(
-    access: Access, counted: Callable[[Transport], Transport], key: Key, cluster_id: UUID
+    access: Access,
+    counted: Callable[[Transport], Transport],
+    bulk: asyncio.Semaphore,
+    key: Key,
+    cluster_id: UUID,
 ) -> KubernetesLog:
     transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
-    return KubernetesLog(counted(transport), *key, cluster_id)
+    return KubernetesLog(counted(transport), *key, cluster_id, bulk=bulk)
 
 
 async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) -> None:

@@ -36,8 +36,8 @@ from plimsoll_operator.rights_explanation import (
 
 UNREAD_NAMED_MAX = 5
 BY_OBJECTS = (
-    "Based on the LogCluster and its User objects only: ACLs that clients created, and those of "
-    "recently deleted Users, are not considered."
+    "This answer is based on the LogCluster and its User objects only: it leaves out ACLs that "
+    "clients created, and those of recently deleted Users."
 )
 
 app = typer.Typer(name="acl", no_args_is_help=True)
@@ -172,7 +172,10 @@ async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -
     try:
         return RightsFound(msgspec.convert(answer, Explanation))
     except msgspec.ValidationError as error:
-        raise Problem(f"Cannot read the operator's answer: {error}.") from error
+        raise Problem(
+            f"The plugin does not know the operator's answer, as their releases differ: {error}. "
+            "Use the kubectl plugin of the operator's release."
+        ) from error
 
 
 async def by_declaration(kube: KubeApi, key: Key, asked: AclQuestion) -> RightsFound:

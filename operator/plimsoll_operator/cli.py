@@ -26,6 +26,7 @@ from plimsoll_operator import acl_command
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
@@ -36,11 +37,17 @@ from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.local.start import CannotRun, log_to_file, log_to_terminal
 from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_operator.preflight import checklist
-from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE, VALUES, verdicts
+from plimsoll_operator.preflight.checklist import (
+    BEFORE,
+    CHECKS,
+    FAIRNESS_VALUE,
+    OF_FILE,
+    VALUES,
+    verdicts,
+)
 from plimsoll_operator.preflight.checks import FAIRNESS
 from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
-from plimsoll_operator.preflight.pool_checks import POOLS
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.process_tuning import switch_soon, tune
 
@@ -120,6 +127,8 @@ def local(
     )
     tune()
     switch_soon()
+    # Records, passwords and keys: also in a directory that other users can enter.
+    os.umask(0o077)
     layout = DirectoryLayout(wishes.root)
     try:
         layout.prepare()
@@ -194,7 +203,10 @@ def preflight(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", "-f", help="YAML of a LogCluster: are there volumes and nodes for its pools?"
+            "--file",
+            "-f",
+            help="YAML of a LogCluster and its Topics: are there volumes and nodes for its pools,"
+            " and does it keep to the limits?",
         ),
     ] = None,
     check: Annotated[
@@ -222,28 +234,33 @@ def preflight(
     true = _chart_values(values or [])
     if unknown := sorted({*(check or ())} - {*CHECKS}):
         _fail(f"There is no check {', '.join(unknown)}; choose from: {', '.join(CHECKS)}.", 2)
+    planned = [] if file is None else _objects(file)
     wishes = Wishes(
         namespace=namespace,
         watched=tuple(watch_namespace or ()),
         storage_class=storage_class,
-        cluster=None if file is None else _log_cluster(file),
+        cluster=_log_cluster(file, planned),
+        topics=tuple(one for one in planned if isinstance(one, Topic)),
         values=true,
     )
     wanted = check or [one for one in BEFORE if one != FAIRNESS or FAIRNESS_VALUE in true]
     if file is not None and not check:
-        wanted.append(POOLS)
+        wanted += OF_FILE
     found = asyncio.run(_preflight(wishes, wanted))
     typer.echo(checklist.as_json(found) if as_json else checklist.lines(found))
     if checklist.failed(found):
         raise typer.Exit(1)
 
 
-def _log_cluster(file: Path) -> LogCluster:
-    """Return the first LogCluster of the file. End the command with exit code 2 if it has none."""
-    for one in _objects(file):
+def _log_cluster(file: Path | None, planned: list[Resource]) -> LogCluster | None:
+    """Return the first LogCluster among the objects of the file, None without a file. End the
+    command with exit code 2 if it has none."""
+    if file is None:
+        return None
+    for one in planned:
         if isinstance(one, LogCluster):
             return one
-    _fail(f"{file}: there is no LogCluster in it.", 2)
+    _fail(f"The file {file} contains no LogCluster; name a file that has one.", 2)
 
 
 async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:

@@ -61,8 +61,8 @@ class ControlFailures:
             return
         self._said[kind] = now
         text = (
-            f"internal error of the operator in {kind}, which ended {costs} ({self.counts[kind]} "
-            "such errors so far); please report it"
+            f"an internal error in {kind}, which ended {costs} ({self.counts[kind]} such errors "
+            "since the start)"
         )
         loop.call_exception_handler({"message": text, "exception": error, COSTS: costs})
 
@@ -80,10 +80,16 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
         error = ends_process(context, OURS)
         message = context.get("message", "the operator met an exception that it did not handle")
         if error is None:
-            logger.error("%s", message, exc_info=context.get("exception"))
+            logger.error(
+                "the operator met an error and continues to run; please report it with this "
+                "traceback: %s",
+                message,
+                exc_info=context.get("exception"),
+            )
             return
         logger.critical(
-            "%s; the operator exits because of this error; please report this bug",
+            "the operator exits because of an internal error, and Kubernetes starts it again; "
+            "please report this bug: %s",
             message,
             exc_info=error,
         )

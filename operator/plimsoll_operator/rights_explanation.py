@@ -124,7 +124,9 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
         )
     is_cluster = kind == ResourceType.CLUSTER.value
     if is_cluster and name not in ("", CLUSTER_NAME):
-        raise ValueError(f"The only resource of type Cluster is Cluster, or {kind}:{CLUSTER_NAME}.")
+        raise ValueError(
+            f"Write the only resource of type Cluster as Cluster or {kind}:{CLUSTER_NAME}."
+        )
     if kind not in kinds or not (name or is_cluster):
         raise ValueError(
             "Write a resource as Cluster, or as a type and a name, such as Topic:orders or "

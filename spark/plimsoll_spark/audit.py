@@ -41,6 +41,7 @@ EXAMPLES_MAX = 20
 FINAL_WITHIN_S = 180.0
 CANCEL_WITHIN_S = 60.0
 RESERVE_S = 10.0
+AWAY = "the broker is not in the cluster"
 T = TypeVar("T")
 
 
@@ -98,11 +99,12 @@ class Audit:
         replaced = _replaced(ids, topics.ids(names, patient=in_time))
         kept = [one for one in found if one.topic not in replaced]
         findings = msgspec.structs.replace(
-            with_mirrors(summed(partitions, kept, unknown), mirrors),
-            missing=missing + mirrors.missing,
+            summed(partitions, kept, unknown),
+            missing=missing,
             in_time=in_time,
             replaced=replaced,
         )
+        findings = with_mirrors(findings, mirrors, self._prefix)
         return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
@@ -116,6 +118,11 @@ class Audit:
             timing=self._completed(),
         )
         self._put(outcome, "Failed", AuditFindings())
+
+    @property
+    def _prefix(self) -> str:
+        of = self._settings.source.mirror_of
+        return "" if of is None else of.prefix
 
     @property
     def _reads_copies(self) -> bool:
@@ -181,6 +188,7 @@ class Audit:
         names = sorted({one.topic for one in partitions})
         sources = ExistingTopics(of.bootstrap, login)
         asked = source_names(names, of.prefix)
+        ids = sources.ids(asked)
         sparse = {f"{of.prefix}{one}" for one, known in sources.compacted(asked).items() if known}
         sparse |= {one for one in names if compacted.get(one)}
         mirrors = topics.partitions(
@@ -214,7 +222,8 @@ class Audit:
                     if not one.startswith(of.prefix)]  # fmt: skip
         left_out += [f"{one}: it is compacted, so records cannot be compared in order"
                      for one in sorted(sparse)]  # fmt: skip
-        return MirrorFindings(tuple(results), (*lacking, *missing, *left_out))
+        replaced = _replaced(ids, sources.ids(asked))
+        return MirrorFindings(tuple(results), (*lacking, *missing, *left_out), replaced)
 
     def _source_login(self, of: MirrorOf) -> dict[str, str]:
         directory = self._settings.mirror_login
@@ -359,7 +368,7 @@ def summed(
         counts["epochs"] += 1
         examples.append(_example(topic, finding))
     for partition in partitions:
-        unread |= {(broker, "the broker is not in the cluster"): None for broker in partition.away}
+        unread |= {(broker, AWAY): None for broker in partition.away}
     audited = Audited(
         topics=len({one.topic for one in partitions}),
         partitions=len(partitions),
@@ -380,10 +389,11 @@ def summed(
 
 class MirrorFindings(NamedTuple):
     """The results of the comparison with another cluster. `missing`: as text, what could not be
-    compared."""
+    compared; `replaced`: the sources that were deleted meanwhile."""
 
     results: tuple[MirrorAudit, ...] = ()
     missing: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 def source_names(names: Iterable[str], prefix: str) -> list[str]:
@@ -391,23 +401,37 @@ def source_names(names: Iterable[str], prefix: str) -> list[str]:
     return [one.removeprefix(prefix) for one in names if one.startswith(prefix)]
 
 
-def with_mirrors(findings: AuditFindings, mirrors: MirrorFindings) -> AuditFindings:
-    """Return the findings with those of the comparison with another cluster."""
+def with_mirrors(
+    findings: AuditFindings, mirrors: MirrorFindings, prefix: str = ""
+) -> AuditFindings:
+    """Return the findings with those of the comparison with another cluster. A topic that was
+    deleted meanwhile, on either side, is not judged. `prefix`: what a mirror's name has before the
+    source's."""
+    findings = msgspec.structs.replace(
+        findings,
+        missing=(*findings.missing, *mirrors.missing),
+        replaced=(*findings.replaced, *mirrors.replaced),
+    )
     if not mirrors.results:
         return findings
+    results = [
+        one
+        for one in mirrors.results
+        if not {one.topic, f"{prefix}{one.topic}"} & set(findings.replaced)
+    ]
     counts = Counter(findings.counts)
     examples = list(findings.examples)
-    for one in mirrors.results:
+    for one in results:
         counts.update(one.counts)
         examples += [_mirror_example(one, each) for each in one.differences]
     mirrored = Mirrored(
-        compared=sum(one.compared for one in mirrors.results),
-        extra=sum(one.extra for one in mirrors.results),
-        behind=sum(one.behind for one in mirrors.results),
-        aborted=sum(one.aborted for one in mirrors.results),
-        markers=sum(one.markers for one in mirrors.results),
+        compared=sum(one.compared for one in results),
+        extra=sum(one.extra for one in results),
+        behind=sum(one.behind for one in results),
+        aborted=sum(one.aborted for one in results),
+        markers=sum(one.markers for one in results),
     )
-    unread = [f"{one.topic}-{one.partition}: {one.unread}" for one in mirrors.results if one.unread]
+    unread = [f"{one.topic}-{one.partition}: {one.unread}" for one in results if one.unread]
     return msgspec.structs.replace(
         findings,
         counts=dict(counts),
@@ -448,8 +472,8 @@ def _falls(ranges: Sequence[RangeAudit]) -> Iterable[tuple[str, Finding]]:
                         kind="epochs",
                         brokers=(edge.broker,),
                         detail=(
-                            f"the leader epoch of the batches falls from {last[key]} to "
-                            f"{edge.first_epoch}"
+                            "the leader epoch of the batches must never fall, but falls from "
+                            f"{last[key]} to {edge.first_epoch}"
                         ),
                     ),
                 )

@@ -135,11 +135,13 @@ def load_audit(
     except (msgspec.DecodeError, pa.ArrowInvalid) as error:
         raise Refusal(
             Refused.INVALID_SPEC,
-            f"the driver's configuration, verification.json, is malformed: {error}",
+            "verification.json, the configuration that the operator writes for the driver pod of "
+            "a Verification, is malformed; correct the Verification's spec, or run the driver "
+            f"image of the operator's release: {error}",
         ) from error
     check_report(settings.report)
     if settings.source.reads == "Memory" and "ReplicasEqual" in settings.checks:
-        sentence = "the check ReplicasEqual needs reads: Disk, since leaders alone serve memory"
+        sentence = "the check ReplicasEqual compares replicas on disk; set source.reads to Disk"
         raise Refusal(Refused.INVALID_SPEC, sentence)
     if settings.source.mirror_of is None and "MirrorEqual" in settings.checks:
         sentence = "the check MirrorEqual needs source.mirrorOf"

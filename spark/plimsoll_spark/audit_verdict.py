@@ -66,7 +66,7 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
     Inconclusive if a topic was deleted, the deadline came, a replica could not be read, or there
-    was none; else Passed."""
+    was none, or a mirror holds nothing of its source; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"
@@ -75,15 +75,29 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
             return Verdict(verdict="Violated", reason=reason, message=message)
     if findings.replaced:
         names = ", ".join(findings.replaced[:UNREAD_TOLD])
-        message = f"topics were deleted during the audit ({names}); {_what(findings)}"
+        message = (
+            f"topics were deleted during the audit and are not judged ({names}); the audit read "
+            f"{_what(findings)}"
+        )
         return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=message)
     if not findings.in_time:
-        message = f"the deadline came before every replica was read; {_what(findings)}"
+        message = (
+            "the deadline came before every replica was read, so give the audit a longer one; it "
+            f"read {_what(findings)}"
+        )
         return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
     if findings.unread or findings.missing or not findings.audited.partitions:
         causes = [*findings.missing, *(f"broker {one}: {why}" for one, why in findings.unread)]
-        told = causes[:UNREAD_TOLD] or ["the topics have no partition to read"]
-        message = f"not every replica was read ({'; '.join(told)}); {_what(findings)}"
+        told = causes[:UNREAD_TOLD] or ["the audited topics have no partition"]
+        message = (
+            f"not every replica was read ({'; '.join(told)}); the audit read {_what(findings)}"
+        )
+        return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
+    mirrored = findings.mirrored
+    if mirrored is not None and mirrored.behind and not mirrored.compared:
+        message = (
+            f"the mirror holds no record of its source, so nothing is proven; {_what(findings)}"
+        )
         return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
     message = f"the audit found no fault: {', '.join(checks)} held over {_what(findings)}"
     if findings.unknown:
@@ -120,12 +134,19 @@ def _remedy(one: Example) -> str:
     """Return, as text, the brokers with valid batches at the place of a finding, and what to do."""
     if not one.valid_brokers:
         if one.kind == "unreadable":
-            return f"no replica that was read is valid there: {_SKIP}"
-        return f"no replica that was read is known to be valid there: compare them; {_REPLACE}"
-    valid = ", ".join(_named(broker, one) for broker in one.valid_brokers)
+            return f"no replica that was read is valid there; see {_SKIP}"
+        return (
+            "no replica that was read is known to be valid there, so compare the replicas; see "
+            f"{_REPLACE}"
+        )
+    named = [_named(broker, one) for broker in one.valid_brokers]
+    valid = f"broker {named[0]} has" if len(named) == 1 else f"brokers {' and '.join(named)} have"
     damaged = ", ".join(map(str, one.brokers))
-    first = "" if one.leader not in one.brokers else "let a valid one lead, then "
-    return f"valid there on broker {valid}: {first}let broker {damaged} copy anew ({_REPLACE})"
+    first = "" if one.leader not in one.brokers else "let a broker with a valid one lead, then "
+    return (
+        f"{valid} a valid replica there: {first}let broker {damaged} copy its replica anew "
+        f"({_REPLACE})"
+    )
 
 
 def _what(findings: AuditFindings) -> str:

@@ -13,7 +13,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from plimsoll_spark.batches import is_control, is_transactional, record_counts
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
 from plimsoll_spark.replica_compare import within
 from plimsoll_spark.replica_reader import Connections, Held, Place, RateLimit, ReplicaReader
+from plimsoll_spark.topics import OffsetRange
 
 RANGE_OFFSETS = 200_000
 TIMEOUT_S = 3600.0
@@ -54,6 +55,16 @@ _COLUMNS: tuple[tuple[str, str, pa.DataType], ...] = (
     ("baseSequence", "base_sequence", pa.int32()),
 )
 _FLAGS = {"isTransactional": is_transactional, "isControl": is_control}
+
+
+UNSERVED = (
+    "assign",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsetsByTimestamp",
+)
+"""Options by which Spark's Kafka source selects records, and these sources do not."""
 
 
 class WrongOption(ValueError):
@@ -88,11 +99,19 @@ class BatchSource(DataSource):  # type: ignore[misc]
 
 
 class SourceOptions:
-    """The options that all sources share: which cluster, which topics, and how to log in."""
+    """The options that all sources share: which cluster, which topics and offsets, and how to log
+    in."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """`options`: values by name; upper and lower case of names are the same."""
+        """`options`: values by name; upper and lower case of names are the same. Raises
+        `WrongOption` for one of `UNSERVED`, since other records than the wanted ones were read."""
         self._options = {name.lower(): value for name, value in options.items()}
+        for name in UNSERVED:
+            if name.lower() in self._options:
+                raise WrongOption(
+                    f"the option {name} is not supported; state subscribe, startingOffsets or "
+                    "startingTimestamp, and endingOffsets instead"
+                )
         self.login = {
             name.removeprefix(KAFKA): value
             for name, value in self._options.items()
@@ -123,6 +142,34 @@ class SourceOptions:
             "the option subscribe or subscribePattern is missing: name the topics to read"
         )
 
+    def clipped(
+        self, topics: ExistingTopics, partitions: Sequence[AuditedPartition]
+    ) -> list[AuditedPartition]:
+        """Return the partitions, each with the part of its log between the stated bounds.
+        `startingTimestamp` (ms since 1970) overrides `startingOffsets`. Raises `WrongOption`,
+        KafkaException."""
+        starts = self._bounds("startingoffsets", "earliest")
+        if since := self.get("startingtimestamp"):
+            starts = topics.offsets_at(partitions, int(since))
+        ends = self._bounds("endingoffsets", "latest")
+        _check_named("startingOffsets", starts, partitions)
+        _check_named("endingOffsets", ends, partitions)
+        return [replace(one, log=_between(starts, ends, one)) for one in partitions]
+
+    def _bounds(self, option: str, otherwise: str) -> Any:
+        """Return the bound that an option states: `earliest`, `latest`, or offsets by topic and
+        partition, from JSON. `otherwise`: the bound if the option is missing. Raises
+        `WrongOption`."""
+        stated = self.get(option, otherwise)
+        if stated in ("earliest", "latest"):
+            return stated
+        try:
+            return json.loads(stated)
+        except ValueError as error:
+            raise WrongOption(
+                f"the option {option} must be earliest, latest or JSON, not {stated}"
+            ) from error
+
 
 class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
     """Plans the ranges in the driver, and reads them in tasks."""
@@ -142,23 +189,15 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return ranges of at most `RANGE_OFFSETS` offsets of each replica that the options select,
-        within the log and the stated bounds. A partition without a leader is left out.
-        `startingTimestamp` (ms since 1970) overrides `startingOffsets`. Raises `WrongOption`,
-        KafkaException."""
+        within the log and the stated bounds. A partition without a leader is left out. Raises
+        `WrongOption`, KafkaException."""
         topics = ExistingTopics(self._options.bootstrap, self._options.login)
         found = topics.partitions(self._options.topics(topics)).partitions
-        starts = self._bounds("startingoffsets", "earliest")
-        if since := self._options.get("startingtimestamp"):
-            starts = topics.offsets_at(found, int(since))
-        ends = self._bounds("endingoffsets", "latest")
-        _check_named("startingOffsets", starts, found)
-        _check_named("endingOffsets", ends, found)
         return [
-            OffsetSpan(place, first, min(first + RANGE_OFFSETS, end))
-            for one in found
+            OffsetSpan(place, first, min(first + RANGE_OFFSETS, one.log.log_end_offset))
+            for one in self._options.clipped(topics, found)
             for place in self._places(one)
-            for end in [self._end(ends, one)]
-            for first in range(self._start(starts, one), end, RANGE_OFFSETS)
+            for first in range(one.log.log_start_offset, one.log.log_end_offset, RANGE_OFFSETS)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -189,26 +228,6 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
             return one.replicas
         return [place for place in one.replicas if str(place.broker) == self._replica]
 
-    def _bounds(self, option: str, otherwise: str) -> Any:
-        """Return the bound that an option states: `earliest`, `latest`, or offsets by topic and
-        partition, from JSON. `otherwise`: the bound if the option is missing. Raises
-        `WrongOption`."""
-        stated = self._options.get(option, otherwise)
-        if stated in ("earliest", "latest"):
-            return stated
-        try:
-            return json.loads(stated)
-        except ValueError as error:
-            raise WrongOption(
-                f"the option {option} must be earliest, latest or JSON, not {stated}"
-            ) from error
-
-    def _start(self, bounds: Any, one: AuditedPartition) -> int:
-        return max(one.log.log_start_offset, _bound(bounds, one))
-
-    def _end(self, bounds: Any, one: AuditedPartition) -> int:
-        return min(one.log.log_end_offset, _bound(bounds, one))
-
 
 def _check_named(option: str, bounds: Any, partitions: Sequence[AuditedPartition]) -> None:
     """Raise `WrongOption` if `bounds` are offsets by topic and partition, and do not name all of
@@ -226,6 +245,12 @@ def _check_named(option: str, bounds: Any, partitions: Sequence[AuditedPartition
             f"the option {option} does not name {', '.join(unnamed[:NAMED_MAX])}{more}: state an "
             "offset for every partition, -2 for the earliest, -1 for the latest"
         )
+
+
+def _between(starts: Any, ends: Any, one: AuditedPartition) -> OffsetRange:
+    end = max(one.log.log_start_offset, min(one.log.log_end_offset, _bound(ends, one)))
+    start = min(end, max(one.log.log_start_offset, _bound(starts, one)))
+    return OffsetRange(log_start_offset=start, log_end_offset=end)
 
 
 def _bound(bounds: Any, one: AuditedPartition) -> int:

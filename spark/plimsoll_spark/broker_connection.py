@@ -201,7 +201,10 @@ class BrokerConnection:
         self._send(SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name, flexible=False)
         (code,) = struct.unpack_from(">h", self._receive(), 4)
         if code:
-            raise LoginRefused(f"the broker does not offer SASL mechanism {mechanism}")
+            raise LoginRefused(
+                f"the broker's listener does not accept SASL mechanism {mechanism}; set "
+                "sasl.mechanism to one that it accepts"
+            )
         if mechanism == "PLAIN":
             self._token(b"\0" + user.encode() + b"\0" + password.encode())
             return
@@ -209,7 +212,8 @@ class BrokerConnection:
         proof = scram.proof(self._token(scram.first))
         if not scram.is_server(self._token(proof)):
             raise LoginRefused(
-                f"the broker did not prove by SCRAM that it knows the password of {user}"
+                f"the SCRAM login of {user} was stopped, because the broker did not prove that "
+                "it knows the password; check that the address is that of a broker of the cluster"
             )
 
     def _token(self, token: bytes) -> bytes:
@@ -256,7 +260,9 @@ class BrokerConnection:
             while got < size:
                 more = self._socket.recv_into(whole[got:])
                 if not more:
-                    raise ConnectionLost("the broker closed the connection of the driver")
+                    raise ConnectionLost(
+                        "the broker closed the connection of the Verification's driver pod"
+                    )
                 got += more
         except OSError as error:
             raise ConnectionLost(str(error)) from error
@@ -293,7 +299,8 @@ class Scram:
             ) from error
         if not nonce.startswith(self._nonce):
             raise LoginRefused(
-                "the broker answered the SCRAM login with another nonce than the client sent"
+                "the SCRAM login was stopped, because the nonce in the broker's answer does not "
+                "begin with the client's nonce; check that the address is that of a broker"
             )
         if not ROUNDS_MIN <= rounds <= ROUNDS_MAX:
             raise LoginRefused(

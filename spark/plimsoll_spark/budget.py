@@ -56,9 +56,9 @@ def judge_budget(
         verdict="Inconclusive",
         reason=Reason.DRIVER_STARVED,
         message=(
-            f"{sentence}; but the producers themselves did not run for {lost_ms:,.0f} ms, which "
-            "may be "
-            "the cause: give the driver more processor time (runner.resources)"
+            f"{sentence}; but the Verification's own producers got no processor for "
+            f"{lost_ms:,.0f} ms, which may be the cause: give the driver pod more processor time "
+            "(runner.resources)"
         ),
     )
 
@@ -142,7 +142,7 @@ def _shrunk(budget: Budget, isr_seconds: float | None) -> list[Excess]:
     if limit is None or isr_seconds is None or isr_seconds <= limit:
         return []
     sentence = (
-        f"an ISR was not full for at least {isr_seconds:,.0f} s, which exceeds "
+        f"a partition's ISR lacked a replica for at least {isr_seconds:,.0f} s, which exceeds "
         f"budget.isrFullWithinSeconds ({limit:,})"
     )
     return [Excess(sentence=sentence, certain=True)]

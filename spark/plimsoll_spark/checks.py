@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import ledger, range_check, timeline
-from plimsoll_spark.arrays import Bools
+from plimsoll_spark.arrays import Bools, Ints
 from plimsoll_spark.copies import Copies, rewritten_in
-from plimsoll_spark.fold import Fold
+from plimsoll_spark.fold import Fold, MayBeCleaned
 from plimsoll_spark.ledger import LedgerIndex, LedgerRows, RowGroup
 from plimsoll_spark.markers import markers_of, without_markers
 from plimsoll_spark.partition_reader import OutOfTime, Reader
@@ -39,6 +41,14 @@ BINS_MAX = 240
 SMALLEST_BIN_MS = 100
 PROGRESS_EVERY_S = 1.0
 STARTS_WITHIN_S = 10.0
+
+
+class Cleaner(enum.Enum):
+    """What the topic's cleaner may have removed."""
+
+    OFF = enum.auto()  # nothing
+    ON = enum.auto()  # records of which the log has a newer one of the same key
+    UNREAD = enum.auto()  # any record: the newer ones may be where nothing was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +258,8 @@ def findings(
     items: Iterable[RangeItem | TimelineItem],
     sent: LedgerIndex,
     starts: Mapping[int, int],
+    *,
+    cleaner: Cleaner = Cleaner.OFF,
 ) -> Findings:
     """Read the tasks' result files and join them into the findings of the run. A range that records
     before it affect is read and checked again (`fold`). `starts`: by partition, the log start
@@ -262,9 +274,13 @@ def findings(
         for span in sorted(ranges, key=lambda one: (one.partition, one.first)):
             content = found_path(job, span).read_bytes()
             fold.add(msgspec.msgpack.decode(content, type=RangeFindings))
+        if cleaner is Cleaner.OFF:
+            fold.settle(starts, unplaced_rows(sent))
+        else:
+            may_be_cleaned = _by_newest(reader, ranges.values()) if cleaner is Cleaner.ON else _all
+            fold.settle(starts, unplaced_rows(sent), may_be_cleaned)
     if fold.duplicated:
         fold.take_rewritten(_rewritten(job, fold, ranges))
-    fold.settle(starts, unplaced_rows(sent))
     parts = [
         msgspec.msgpack.decode(path.read_bytes(), type=Timeline)
         for path in sorted(job.results.glob("timeline-*.found"))
@@ -280,7 +296,49 @@ def findings(
         examples=tuple(fold.unreadable) or fold.examples,
         unreadable=bool(fold.unreadable),
         partitions=timeline.by_partition(parts),
+        cleaned=fold.cleaned,
+        cleaned_gaps=fold.cleaned_gaps,
     )
+
+
+def _all(partition: int, keys: Ints, offsets: Ints) -> Bools:
+    return np.ones(len(offsets), np.bool_)
+
+
+def _by_newest(reader: Reader, items: Iterable[RangeItem]) -> MayBeCleaned:
+    """Return the rule of a compacted log, which keeps the newest record of each key: one may be
+    removed if the log has a later one of its key. A partition is read again when it is asked for,
+    since nothing else remembers keys. Raises `OutOfTime`."""
+    spans = [item.span for item in items if item.reads]
+    known: dict[int, tuple[Ints, Ints]] = {}
+
+    def may_be_cleaned(partition: int, keys: Ints, offsets: Ints) -> Bools:
+        if partition not in known:
+            known.clear()
+            known[partition] = _newest(reader, [one for one in spans if one.partition == partition])
+        names, newest = known[partition]
+        place = np.searchsorted(names, keys)
+        found = np.zeros(len(keys), np.bool_)
+        within = place < len(names)
+        at = place[within]
+        found[within] = (names[at] == keys[within]) & (newest[at] > offsets[within])
+        return found
+
+    return may_be_cleaned
+
+
+def _newest(reader: Reader, spans: Iterable[Span]) -> tuple[Ints, Ints]:
+    """Return the numbers of all keys in these ranges of one partition, sorted, and the offset of
+    each one's newest record."""
+    names, newest = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for span in sorted(spans, key=lambda one: one.first):
+        log, _ = reader.read(span, lambda _: None)
+        keyed = log.key >= 0
+        both = np.concatenate((names, log.key[keyed]))[::-1]
+        offsets = np.concatenate((newest, log.offset[keyed]))[::-1]
+        names, first = np.unique(both, return_index=True)
+        newest = offsets[first]
+    return names, newest
 
 
 def _rewritten(job: CheckJob, fold: Fold, spans: Iterable[Span]) -> dict[int, Bools]:
@@ -300,10 +358,13 @@ def _rewritten(job: CheckJob, fold: Fold, spans: Iterable[Span]) -> dict[int, Bo
     return rewritten_in(job.bootstrap, job.topic, job.login, asked, job.until_s)
 
 
-def partial_findings(examined: Examination, client: TopicClient) -> Findings | None:
+def partial_findings(
+    examined: Examination, client: TopicClient, *, compacted: bool = False
+) -> Findings | None:
     """Return the findings of the ranges that were checked until the time was up; None if there are
     none, or if the brokers do not answer in time. An acked record without an offset is not judged,
-    since it may be in a range that was not read."""
+    since it may be in a range that was not read; nor is a missing one of a compacted topic, of
+    which that may have the newer one."""
     job = examined.job
     done = [
         item
@@ -320,7 +381,9 @@ def partial_findings(examined: Examination, client: TopicClient) -> Findings | N
     sent = dataclasses.replace(examined.sent, groups=placed)
     job = dataclasses.replace(job, until_s=time.time() + STARTS_WITHIN_S)
     try:
-        return findings(job, done, sent, starts)
+        return findings(
+            job, done, sent, starts, cleaner=Cleaner.UNREAD if compacted else Cleaner.OFF
+        )
     except (KafkaException, OutOfTime):
         return None
 

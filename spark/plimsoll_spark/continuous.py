@@ -4,8 +4,9 @@ verdict for each window of time.
 Called by `verification`. Structured Streaming runs a micro-batch some times a window, on the clock
 of its rate source (`run_reader` says why on no other): it reads what is new in the log, and joins
 it with the new files of the ledger. The directory of the run (on the claim of `spec.evidence`, or
-in the pod, from where `bucket` copies it) holds Spark's checkpoint, and the judge's state with the
-number of the last micro-batch, so that a driver that follows judges each micro-batch once.
+in the pod, from where `bucket` copies it) holds the judge's state, with which a later driver goes
+on. Each driver has a file of its own for it, and a checkpoint of its own, since one of which the
+node was lost may still write after another one has begun.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from pyspark.sql.streaming import StreamingQuery
 from plimsoll_spark import cgroup, evidence, executor_start, facts, ledger, report, session
 from plimsoll_spark.ack_times import AckTimes
 from plimsoll_spark.arrays import Bools
+from plimsoll_spark.attempts import MARKERS, Superseded
 from plimsoll_spark.continuous_drive import Driving, EndlessDrive, first_number, lanes_for
 from plimsoll_spark.copies import Copies, rewritten_in
-from plimsoll_spark.evidence import Evidence, KeptRun
+from plimsoll_spark.evidence import BegunMeanwhile, Evidence, KeptRun
 from plimsoll_spark.existing_topics import ExistingTopics
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.job_watch import as_json, publish_progress
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.pacing import seconds
 from plimsoll_spark.partition_reader import OutOfTime
-from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.publish import COMPACTED, Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.report_windows import ACKNOWLEDGED, Windows, covers
 from plimsoll_spark.rolling_judge import SETTLE_MS, News, PackedJudge, Reading, RollingJudge, Step
@@ -89,29 +91,31 @@ WINDOWS_KEPT = 240
 DRIVERS_KEPT = 100
 REPORT_EVERY_S = 60.0
 REPORT_WITHIN_S = 5.0
-LOST_STATE = "the driver before this one kept no state; spec.evidence keeps it"
-STATE = "judge.state"
-KEPT_IN_BUCKET = frozenset({evidence.RUN_FILE, STATE, "ledger", evidence.RESULTS})
+ENDED = "the run ended before their offsets could be read"
+LOST_STATE = "the driver process before this one kept no state; set spec.evidence to keep it"
+STATES = "judge"
+"""The directory with the judge's state, in a file for each driver; that of the newest counts."""
+STATE_0_3 = "judge.state"
+"""The state in the evidence of a run that release 0.3 or an earlier one began."""
+KEPT_IN_BUCKET = frozenset(
+    {evidence.RUNS, evidence.RUN_FILE_0_3, MARKERS, STATES, STATE_0_3, "ledger", evidence.RESULTS}
+)
 """What evidence in a bucket holds of the run's directory. Spark's checkpoint only numbers the
-micro-batches: a driver without it begins another one."""
+micro-batches of one driver."""
 
 log = logging.getLogger(__name__)
 
 
 class State(msgspec.Struct, kw_only=True):
-    """The content of `judge.state`. `checkpoint`: number of Spark's checkpoint; `batch`: the last
-    micro-batch of it that is judged, -1 for none; `taken`: the newest judged file of each producer
-    in the ledger; `proof`: files of violated windows; `acks_from_ms`: acknowledgements before
-    it are not judged, since they are of a topic that was deleted; `ended`: the newest windows that
-    ended, the oldest first; `drivers`: when the newest drivers began, RFC 3339; `budget`: the
-    figures of the last window."""
+    """The judge's state. `taken`: the newest judged file of each producer in the ledger; `proof`:
+    files of violated windows; `acks_from_ms`: acknowledgements before it are not judged, since they
+    are of a topic that was deleted; `ended`: the newest windows that ended, the oldest first;
+    `drivers`: when the newest drivers began, RFC 3339; `budget`: the figures of the last window."""
 
     judge: PackedJudge
     window: WindowSoFar
     rolling: Rolling
     totals: dict[str, int]
-    checkpoint: int = 0
-    batch: int = -1
     topic_id: str | None = None
     acks_from_ms: int = 0
     taken: dict[str, str] = msgspec.field(default_factory=dict)
@@ -146,6 +150,7 @@ class ContinuousRun:
         self._noted: str | None = None  # the operator's last note of an acknowledgement
         self._driving: Driving | None = None
         self._isr: IsrWatch | None = None
+        self._superseded: Superseded | None = None
 
     def execute(self) -> Outcome:
         """Run until the deadline, publish the outcome and return it; without a deadline, return
@@ -156,14 +161,14 @@ class ContinuousRun:
         refuse_little(limits)
         kept = self._begin()
         settings, directory = self._settings, self._evidence.directory
+        self._clear(kept.attempt)
         lanes = lanes_for(settings, limits.tasks)
         cores = lanes + 1
         if settings.runner.executors:
             cores = settings.runner.executors * settings.runner.cores
             lanes = lanes_for(settings, max(2, cores))
             executor_start.refuse_pods(settings.name, settings.runner)
-        work = directory / "work"
-        shutil.rmtree(work, ignore_errors=True)
+        work = directory / f"work-{kept.attempt}"
         work.mkdir(mode=0o700)
         spark = session.build(
             name=settings.name,
@@ -190,26 +195,18 @@ class ContinuousRun:
     # --- the start ------------------------------------------------------------------------------
 
     def _begin(self) -> KeptRun:
-        """Begin the run, or go on with the one of which the directory exists."""
-        settings, earlier, lost = self._settings, self._evidence.earlier(), None
-        if earlier is None:
-            partitions = self._client.partitions(TOPIC_WITHIN_S)
-            topic_id = self._client.topic_id(TOPIC_WITHIN_S)
-            before = self._client.ranges(partitions, TOPIC_WITHIN_S)
-            lost = self._told_before()
-            if lost is None:
-                refuse_foreign(settings, before)
-            kept = evidence.begun(settings, f"{settings.name}-{uuid.uuid4().hex}", topic_id, before)
-        else:
-            kept = evidence.resumed(earlier, settings)
-        self._evidence.begin(kept)
+        """Begin the run, or go on with the one of which the directory exists. Raises `Refusal`,
+        `Superseded`."""
+        try:
+            kept, lost = self._kept_run()
+        except BegunMeanwhile:
+            kept, lost = self._kept_run()
+        settings = self._settings
         self._kept, self._topic_id = kept, kept.topic_id
-        path = self._evidence.directory / STATE
-        if path.exists():
+        path = self._last_state()
+        if path is not None:
             self._state = state = msgspec.msgpack.decode(path.read_bytes(), type=State)
             self._judge.restore(state.judge)
-            if not self._checkpoint(state.checkpoint).exists():
-                state.checkpoint, state.batch = state.checkpoint + 1, -1
             self._topic_id = state.topic_id or kept.topic_id
         else:
             ends = {number: span.log_end_offset for number, span in kept.ranges.items()}
@@ -232,14 +229,30 @@ class ContinuousRun:
         state.drivers = [*state.drivers, rfc3339(time.time())][-DRIVERS_KEPT:]
         numbers = first_number(kept.attempt)
         self._judge.retire(range(numbers, numbers + 64))
+        self._evidence.check()
         self._store()
         self._publish()
         log.info(
-            "driver %d continues the run of the Verification from Spark micro-batch %d",
-            kept.attempt,
-            state.batch,
+            "this driver process, number %d of Verification %s, continues where the last one ended",
+            *(kept.attempt, self._settings.name),
         )
         return kept
+
+    def _kept_run(self) -> tuple[KeptRun, Progress | None]:
+        """Return the run, of which the evidence is begun, and what an earlier driver published if
+        it left no evidence."""
+        settings, earlier, lost = self._settings, self._evidence.earlier(), None
+        if earlier is None:
+            partitions = self._client.partitions(TOPIC_WITHIN_S)
+            topic_id = self._client.topic_id(TOPIC_WITHIN_S)
+            before = self._client.ranges(partitions, TOPIC_WITHIN_S)
+            lost = self._told_before()
+            if lost is None:
+                refuse_foreign(settings, before)
+            kept = evidence.begun(settings, f"{settings.name}-{uuid.uuid4().hex}", topic_id, before)
+        else:
+            kept = evidence.resumed(earlier, settings)
+        return self._evidence.begin(kept), lost
 
     def was_begun(self) -> bool:
         """Return True if an earlier driver of the run has published its state."""
@@ -275,31 +288,38 @@ class ContinuousRun:
             finally:
                 query.stop()
         except StreamingQueryException:
-            self._renew_checkpoint()
+            if self._superseded is not None:
+                raise self._superseded from None
             raise
         finally:
             driving.stop()
 
     def _judge_until(self, end_s: float, driving: Driving, query: StreamingQuery) -> None:
         """Wait, while the query judges, until the deadline and the last verdicts. Raises
-        RuntimeError if the run cannot go on in this driver."""
+        RuntimeError if the run cannot go on in this driver, `Superseded` if another one works on
+        it."""
         parent = os.getppid()
         last_s = end_s + 2 * SETTLE_MS / 1000
         while time.time() < last_s and (time.time() < end_s + LAST_ACKS_S or self._judge.waiting):
+            self._evidence.check()
             if query.awaitTermination(LOOK_S):
                 raise RuntimeError(
-                    "the driver ends, because the Spark stream that judges the run has ended; a "
-                    "new driver continues the run"
+                    "this driver process of the Verification ends, because its Spark query has "
+                    "ended; a new process starts by itself and continues the run"
                 )
             if driving.failure is not None and time.time() < end_s:
                 raise RuntimeError(
-                    f"the driver ends, because its producers ended: {driving.failure}"
+                    "this driver process of the Verification ends, because its producers ended; "
+                    f"a new process starts by itself and continues the run: {driving.failure}"
                 )
             if os.getppid() != parent:
-                raise RuntimeError("the driver ends, because the process that watches it is gone")
+                raise RuntimeError(
+                    "this driver process of the Verification ends, because its parent "
+                    "process, which would restart it, has ended"
+                )
 
     def _query(self, spark: SparkSession, kept: KeptRun, tasks: int) -> StreamingQuery:
-        settings, state = self._settings, self._now
+        settings, directory = self._settings, self._evidence.directory
         spark.conf.set("spark.sql.streaming.minBatchesToRetain", "10")
         spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "5")
         reader = RunReader(
@@ -311,20 +331,23 @@ class ContinuousRun:
         )
 
         def judge(rows: DataFrame, batch: int) -> None:
-            if batch > state.batch:  # else the driver before this one has judged it
+            try:
                 self._judge_batch(
                     lambda ends: reader.read(spark, self._judge.wanted(), ends, tasks)
                 )
-                state.batch = batch
+                self._evidence.check()
                 self._store()
                 self._publish()
                 self._publish_report()
                 self._delete_files()
+            except Superseded as superseded:
+                self._superseded = superseded  # Spark raises another error in its place
+                raise
 
         clock = spark.readStream.format("rate").option("numPartitions", "1").load()
         return (
             clock.writeStream.foreachBatch(judge)
-            .option("checkpointLocation", str(self._checkpoint(state.checkpoint)))
+            .option("checkpointLocation", str(directory / f"checkpoint-{kept.attempt}"))
             .trigger(processingTime=f"{self._step_s} seconds")
             .start()
         )
@@ -374,17 +397,18 @@ class ContinuousRun:
             return rewritten_in(settings.bootstrap, settings.topic, self._login, asked, until_s)
         except (KafkaException, OutOfTime) as error:
             log.warning(
-                "the driver cannot find out if a producer or the log wrote some records twice, "
-                "and does not judge these records: %s",
-                error,
+                "Verification %s found records twice in the topic, but could not find out "
+                "whether its producer or the log wrote them twice; it does not judge these "
+                "records, and goes on: %s",
+                *(settings.name, error),
             )
             return None
 
     def _look_at_topic(self, ends: Ranges) -> bool:
-        """Ask for the topic's id if a log is shorter than before or otherwise in doubt, and once a
-        window. If the topic was made anew, judge the new one from its start. Return False if a log
-        is in doubt and the id is unknown: nothing can be judged now. `ends`: the logs as they
-        are."""
+        """Ask for the topic's id, and if it is compacted, once a window and if a log is shorter
+        than before or otherwise in doubt. If the topic was made anew, judge the new one from its
+        start. Return False if a log is in doubt and the id is unknown: nothing can be judged now.
+        `ends`: the logs as they are."""
         state = self._now
         in_doubt = self._judge.is_in_doubt or any(
             ends[number].log_end_offset < first
@@ -398,9 +422,12 @@ class ContinuousRun:
             now = self._client.topic_id(TOPIC_ID_WITHIN_S)
         except KafkaException:
             return not in_doubt
-        if begins:
-            topics = ExistingTopics(self._settings.bootstrap, self._login)
-            self._compacted = topics.compacted([self._settings.topic])[self._settings.topic] is True
+        topics = ExistingTopics(self._settings.bootstrap, self._login)
+        known = topics.compacted([self._settings.topic])[self._settings.topic]
+        if known is None and (noted := self._publisher.get(COMPACTED)) is not None:
+            known = noted == "yes"
+        # Unknown for now: what the cleaner removes is no loss, also while brokers are away.
+        self._compacted = self._compacted if known is None else known
         if now is not None and now != self._topic_id:
             self._topic_id = state.topic_id = now
             state.window.recreated = True
@@ -441,7 +468,8 @@ class ContinuousRun:
         state.ended = [*state.ended, as_row(window)][-WINDOWS_KEPT:]
         state.window = WindowSoFar(started_ms=now_ms)
         log.info(
-            "the window of the Verification that ended at %s has the verdict %s: %s",
+            "Verification %s: the window that ended at %s has the verdict %s: %s",
+            self._settings.name,
             window.end,
             window.verdict,
             window.message,
@@ -467,23 +495,34 @@ class ContinuousRun:
         assert self._state is not None, "the run has begun"
         return self._state
 
-    def _checkpoint(self, number: int) -> Path:
-        return self._evidence.directory / f"checkpoint-{number}"
+    def _last_state(self) -> Path | None:
+        """Return the file of the newest driver's state; None if there is none."""
+        directory = self._evidence.directory
+        found = sorted((directory / STATES).glob("[0-9]*"))
+        earlier = directory / STATE_0_3
+        return found[-1] if found else earlier if earlier.exists() else None
 
-    def _renew_checkpoint(self) -> None:
-        """Let the next driver begin a checkpoint of its own, since a damaged one would end every
-        driver. The judge's state says where to go on."""
-        state = self._now
-        shutil.rmtree(self._checkpoint(state.checkpoint), ignore_errors=True)
-        state.checkpoint, state.batch = state.checkpoint + 1, -1
-        self._store()
+    def _clear(self, attempt: int) -> None:
+        """Delete what drivers before this one needed for themselves alone. `attempt`: this one's
+        number. A later one may work on the run already."""
+        directory = self._evidence.directory
+        for path in (*directory.glob("checkpoint-*"), *directory.glob("work-*")):
+            if int(path.name.split("-")[1]) <= attempt:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in (directory / STATES).glob("[0-9]*"):
+            if int(path.name) < attempt:
+                path.unlink(missing_ok=True)
+        (directory / STATE_0_3).unlink(missing_ok=True)
+        shutil.rmtree(directory / "work", ignore_errors=True)  # of release 0.3
 
     def _store(self) -> None:
         state = self._now
         state.judge = self._judge.packed()
         state.rolling = msgspec.structs.replace(state.rolling, waiting=self._judge.waiting)
-        content = msgspec.msgpack.encode(state)
-        put_whole(self._evidence.directory / STATE, content, durable=True)
+        assert self._kept is not None, "the run has begun"
+        path = self._evidence.directory / STATES / f"{self._kept.attempt:06d}"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        put_whole(path, msgspec.msgpack.encode(state), durable=True)
 
     def _publish(self) -> None:
         publish_progress(self._publisher, self._progress("Running"))
@@ -506,8 +545,9 @@ class ContinuousRun:
             self._publisher.put({"report.html": page}, within_s=REPORT_WITHIN_S)
         except PublishFailed as failed:
             log.warning(
-                "the driver could not publish the report of the Verification and tries again: %s",
-                failed,
+                "the driver pod of Verification %s could not write its report to the ConfigMap "
+                "and tries again: %s",
+                *(self._settings.name, failed),
             )
 
     def _acknowledged(self) -> str:
@@ -569,8 +609,9 @@ class ContinuousRun:
     def _end(self) -> Outcome:
         """Publish the outcome of the run at its deadline, and return it."""
         state = self._now
+        self._give_up_rest()
         state.window.started_ms = min(state.window.started_ms, _now_ms() - self._window_ms)
-        if state.window.totals.sent:
+        if state.window.totals.sent or state.window.unjudged:
             self._close_window(violated=False)
         rolling = state.rolling
         worst = rolling.last_violation or rolling.window
@@ -581,11 +622,26 @@ class ContinuousRun:
             verdict, reason = "Passed", "AllChecksPassed"
         return self.publish_outcome(verdict, reason, self._told(), "Completed")
 
+    def _give_up_rest(self) -> None:
+        """Count the acknowledgements that no step has settled as unjudged: their offsets could not
+        be read before the end."""
+        state, judge = self._now, self._judge
+        files = [self._evidence.directory / "ledger" / name for name in self._new_files()]
+        acks, _ = ledger.read_files(files)
+        acks = acks.only(acks.settled_ms >= state.acks_from_ms)
+        if left := judge.waiting + int(acks.acked.sum()):
+            state.window.unjudged[ENDED] = left
+            for counts in (state.window.counts, state.totals):
+                for name in ("sent", "acked"):
+                    counts[name] = counts.get(name, 0) + left
+
     def _told(self) -> str:
         """Return, in a sentence, how many windows had which verdict, and the last violation."""
         rolling = self._now.rolling
-        told = f"of the windows, {rolling.passed} passed, {rolling.violated} violated a check and"
-        told += f" {rolling.inconclusive} are inconclusive"
+        told = (
+            f"{rolling.passed} windows of the Verification passed, {rolling.violated} violated a "
+            f"check and {rolling.inconclusive} are inconclusive"
+        )
         if rolling.last_violation is None:
             return told
         return f"{told}; the last violation: {rolling.last_violation.message}"

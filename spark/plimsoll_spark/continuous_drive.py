@@ -72,8 +72,8 @@ def first_number(attempt: int) -> int:
     first = (attempt - 1) * NUMBERS_A_START
     if first + NUMBERS_A_START > NUMBERS_MAX:
         raise NumbersUsed(
-            f"the run cannot go on: it has had {attempt - 1} drivers and has no numbers for new "
-            "producers left; create the Verification anew"
+            "the Verification cannot continue, because its driver process was restarted "
+            f"{attempt - 1} times, which is the limit of one run; create the Verification again"
         )
     return first
 
@@ -94,8 +94,8 @@ def write_endlessly(plan: Plan) -> None:
         for chunk, rows in enumerate(Sender(mine).run()):
             ledger.write_chunk(plan.ledger / chunk_name(number, chunk), rows)
     raise RuntimeError(
-        "the producers of this driver gave up too often, so the driver ends; a new driver "
-        "continues the run"
+        "this driver process of the Verification ends, because its producers failed too often; a "
+        "new process starts by itself and continues the run"
     )
 
 
@@ -180,8 +180,9 @@ class Driving:
                 number, first = number + sent.attempt + 1, 0
                 if number > last:
                     raise RuntimeError(
-                        "Spark lost the tasks of a producer too often, so this driver ends; a "
-                        "new driver continues the run"
+                        "this driver process of the Verification ends, because Spark lost the "
+                        "tasks of a producer too often; a new process starts by itself and "
+                        "continues the run"
                     )
 
     @property

@@ -121,6 +121,6 @@ def rewritten_in(
 
 def _unread(topic: str, partition: int, why: str) -> str:
     return (
-        f"{topic}-{partition} holds copies of records, and its batches could not be read to tell"
-        f" the writer of these copies: {why}"
+        f"partition {topic}-{partition} holds records twice, and the driver pod could not read "
+        f"its batches to find out if a producer or the log wrote them twice: {why}"
     )

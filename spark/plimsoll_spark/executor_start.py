@@ -41,7 +41,10 @@ def refuse_pods(name: str, runner: Runner) -> None:
     if runner.executors and runner.pods is not None:
         why = _why_not_admitted(name, runner, runner.pods)
         if why is not None:
-            sentence = f"the API server admits no pod of an executor: {why}"
+            sentence = (
+                "the API server refuses the executor pods of the Verification; remove the "
+                f"cause, or set runner.executors to 0: {why}"
+            )
             raise Refusal(Refused.EXECUTORS_REFUSED, sentence)
 
 
@@ -52,15 +55,21 @@ def wait(spark: SparkSession, settings: Settings) -> None:
     name, runner = settings.name, settings.runner
     within_s = min(WITHIN_S, settings.deadline_seconds / 4)
     began_s = time.monotonic()
-    next_look_s, reasons = began_s + REASONS_EVERY_S, ["the cause is unknown; see the driver's log"]
+    next_look_s, reasons = (
+        began_s + REASONS_EVERY_S,
+        ["the cause is unknown; see the driver pod's log"],
+    )
     while (there := registered(spark)) is None or there < runner.executors:
         if there is None:
-            sentence = f"executors ended as soon as they had started: {'; '.join(reasons)}"
+            sentence = (
+                "the Verification cannot run, because its Spark executors ended as soon as they "
+                f"had started: {'; '.join(reasons)}"
+            )
             raise Refusal(Refused.EXECUTORS_PENDING, sentence)
         if time.monotonic() - began_s >= within_s:
             sentence = (
-                f"{there} of {runner.executors} executors started within {within_s:.0f} s: "
-                f"{'; '.join(reasons)}"
+                f"the Verification cannot run, because only {there} of its {runner.executors} "
+                f"Spark executors started within {within_s:.0f} s: {'; '.join(reasons)}"
             )
             raise Refusal(Refused.EXECUTORS_PENDING, sentence)
         if time.monotonic() >= next_look_s:
@@ -68,7 +77,8 @@ def wait(spark: SparkSession, settings: Settings) -> None:
             reasons = why_pending(name, runner) or reasons
         time.sleep(LOOK_S)
     log.info(
-        "%d Spark executors have registered with the driver after %.1f s",
+        "Verification %s: its %d Spark executors have started and registered after %.1f s",
+        name,
         there,
         time.monotonic() - began_s,
     )
@@ -161,8 +171,8 @@ def _ask(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]
             return error.code, _content(error.read())
     except (OSError, http.client.HTTPException) as error:
         log.warning(
-            "the API server did not answer the driver's request %s %s; the driver goes on "
-            "without the answer: %s",
+            "the API server did not answer the request %s %s, by which the Verification's driver "
+            "pod checks its executor pods; the Verification goes on without the answer: %s",
             method,
             path,
             error,

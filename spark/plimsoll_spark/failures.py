@@ -37,20 +37,23 @@ def failure_of(error: BaseException, *, killed: int) -> Failure:
         return _no_room()
     if killed or any(words in text for words in NO_MEMORY):
         sentence = (
-            "the driver's memory did not suffice; raise runner.resources.limits.memory, of which "
-            "a quarter is the JVM's heap"
+            "the Verification's driver pod ran out of memory; raise "
+            "runner.resources.limits.memory, of which a quarter is the JVM's heap"
         )
         return Failure(reason=Reason.OUT_OF_MEMORY, message=sentence)
     if any(type(one).__name__ in JVM_ENDED for one in chain):
-        sentence = f"the JVM of Spark ended during the run ({type(error).__name__})"
+        sentence = (
+            "Spark's Java process in the Verification's driver pod ended during the run "
+            f"({type(error).__name__}); see the pod's log"
+        )
         return Failure(reason=Reason.RUN_BROKE, message=sentence)
     return Failure(reason=Reason.RUN_BROKE, message=f"{type(error).__name__}: {error}"[:LENGTH_MAX])
 
 
 def _no_room() -> Failure:
     sentence = (
-        "no space is left on the volume of the ledger or of temporary files; write fewer records,"
-        " or keep the evidence on a larger volume (spec.evidence)"
+        "the disk of the Verification's driver pod is full; write fewer records, or keep the "
+        "evidence files on a larger volume (spec.evidence)"
     )
     return Failure(reason=Reason.DISK_FULL, message=sentence)
 

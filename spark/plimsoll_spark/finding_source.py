@@ -16,8 +16,8 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from plimsoll_spark.audit import audit_items, whole_partition
-from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some
+from plimsoll_spark.audit import AWAY, audit_items, whole_partition
+from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, Unread, audit_some
 from plimsoll_spark.batch_source import TIMEOUT_S, SourceOptions
 from plimsoll_spark.existing_topics import ExistingTopics
 
@@ -35,6 +35,16 @@ class AuditSpan(InputPartition):  # type: ignore[misc]
 
     item: AuditItem
     again: AuditItem | None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaySpan(InputPartition):  # type: ignore[misc]
+    """One partition of the data frame: the replicas of a topic's partition that are on brokers
+    which are not in the cluster."""
+
+    topic: str
+    partition: int
+    brokers: tuple[int, ...]
 
 
 class FindingSource(DataSource):  # type: ignore[misc]
@@ -73,10 +83,13 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
             raise RuntimeError(
                 f"not every partition of the audited topics can be read: {'; '.join(missing)}"
             )
+        away = [AwaySpan(one.topic, one.partition, one.away) for one in found if one.away]
+        found = self._options.clipped(topics, found)
         items = audit_items([one for one in found if one.topic not in sparse], set(), TASKS)
         whole = [whole_partition(one) for one in found if one.topic in sparse]
         first = [replace(one, record_by_record=False) for one in whole]
         return [
+            *away,
             *(AuditSpan(item, None) for item in items),
             *(AuditSpan(item, again) for item, again in zip(first, whole, strict=True)),
         ]
@@ -85,6 +98,11 @@ class FindingSourceReader(DataSourceReader):  # type: ignore[misc]
         """Audit one range on all replicas, and yield a row for each finding, at most
         `FINDINGS_MAX`, and for each replica that was not read to the end. If `again` is set and the
         batches differ, audit that too."""
+        if isinstance(partition, AwaySpan):
+            for broker in partition.brokers:
+                unread = Unread(broker=broker, first=0, why=AWAY)
+                yield _unread(partition.topic, partition.partition, unread)
+            return
         assert isinstance(partition, AuditSpan)
         with tempfile.TemporaryDirectory(prefix="plimsoll-audit-") as results:
             job = AuditJob(
@@ -108,6 +126,8 @@ def _rows(found: RangeAudit) -> Iterator[tuple[object, ...]]:
             one.detail,
         )  # fmt: skip
     for missed in found.unread:
-        yield (
-            found.topic, found.partition, missed.first, None, "unread", [missed.broker], missed.why,
-        )  # fmt: skip
+        yield _unread(found.topic, found.partition, missed)
+
+
+def _unread(topic: str, partition: int, one: Unread) -> tuple[object, ...]:
+    return topic, partition, one.first, None, "unread", [one.broker], one.why

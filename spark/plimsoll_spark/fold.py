@@ -16,7 +16,7 @@ import numpy as np
 from plimsoll_spark.arrays import Bools, Ints
 from plimsoll_spark.ledger import LedgerRows
 from plimsoll_spark.range_check import Earlier, Found, Gap, RangeFindings, Span, Strays
-from plimsoll_spark.records import key_of
+from plimsoll_spark.records import key_number, key_of
 from plimsoll_spark.seen import Seen
 from plimsoll_spark.values import Example
 
@@ -27,6 +27,9 @@ count as lost."""
 COPIES_MAX = 5_000_000
 """Bound on the second copies of which the writer is looked for. Any more count as the log's."""
 Recheck = Callable[[Span, Earlier], RangeFindings]
+MayBeCleaned = Callable[[int, Ints, Ints], Bools]
+"""Says of records of a partition, by the numbers of their keys and their offsets, if the cleaner
+may have removed them."""
 
 
 class Fold:
@@ -50,6 +53,9 @@ class Fold:
         self.read = self.foreign = self.duplicated = self.out_of_order = 0
         self.lost = self.misplaced = self.mismatched = self.expired = self.gaps = 0
         self.rewritten = self.markers = 0
+        self.cleaned = self.cleaned_gaps = 0
+        """Acked records and gaps that the cleaner of a compacted topic may have made."""
+        self._beyond = 0
         self.unreadable: list[Example] = []
 
     def add(self, found: RangeFindings) -> None:
@@ -78,19 +84,33 @@ class Fold:
         self._hold(span.partition, found.strays)
         self._seen.add(found.seen)
 
-    def settle(self, starts: Mapping[int, int], unplaced: Iterable[LedgerRows]) -> None:
+    def settle(
+        self,
+        starts: Mapping[int, int],
+        unplaced: Iterable[LedgerRows],
+        may_be_cleaned: MayBeCleaned | None = None,
+    ) -> None:
         """Count the faults that can be judged only when every range is known: acked records that
         were not at their offsets, and gaps.
 
         `starts`: by partition, the log start offset after the log was read; offsets below it have
         expired. `unplaced`: the ledger's records without an acked offset. One that was acked, and
         of which the broker returned no offset, counts as lost unless it is anywhere in the log.
+        `may_be_cleaned`: of a compacted topic; what the cleaner may have removed is counted as
+        cleaned, and so is each missing record or gap of which that cannot be told.
         """
         for partition, strays in self._strays:
-            self._judge(partition, strays, starts[partition])
+            self._judge(partition, strays, starts[partition], may_be_cleaned)
+        if may_be_cleaned is None:
+            self.lost += self._beyond
+        else:
+            self.cleaned += self._beyond
         for rows in unplaced:
             acked = np.flatnonzero(rows.acked)
             kept = self._seen.has(rows.producer[acked], rows.sequence[acked])
+            if may_be_cleaned is not None:
+                self.cleaned += int((~kept).sum())
+                continue
             self.lost += int((~kept).sum())
             for row in acked[~kept][:EXAMPLES_OF_A_KIND].tolist():
                 lost = Found(offset=0, producer=rows.producer[row], sequence=rows.sequence[row])
@@ -99,6 +119,9 @@ class Fold:
             left = [
                 max(gap.first, starts[partition]) for gap in gaps if gap.end > starts[partition]
             ]
+            if may_be_cleaned is not None:
+                self.cleaned_gaps += len(left)
+                continue
             self.gaps += len(left)
             self._note("gap", partition, left)
 
@@ -146,16 +169,18 @@ class Fold:
 
     def _hold(self, partition: int, strays: Strays) -> None:
         """Keep acked records that were not at their offsets until every range is known. Beyond
-        `STRAYS_MAX`, count them as lost."""
+        `STRAYS_MAX`, only count them."""
         if not len(strays):
             return
         self._held += len(strays)
         if self._held <= STRAYS_MAX:
             self._strays.append((partition, strays))
         else:
-            self.lost += len(strays)
+            self._beyond += len(strays)
 
-    def _judge(self, partition: int, strays: Strays, start: int) -> None:
+    def _judge(
+        self, partition: int, strays: Strays, start: int, may_be_cleaned: MayBeCleaned | None
+    ) -> None:
         producer, sequence, offset = (
             np.frombuffer(column, np.int64)
             for column in (strays.producer, strays.sequence, strays.offset)
@@ -164,6 +189,19 @@ class Fold:
         expired = ~elsewhere & (offset < start)
         occupied = np.frombuffer(strays.occupied, np.bool_) & ~elsewhere & ~expired
         lost = ~(elsewhere | expired | occupied)
+        if may_be_cleaned is not None and lost.any():
+            keys = np.array(
+                [
+                    key_number(by, number, self._keys)
+                    for by, number in zip(
+                        producer[lost].tolist(), sequence[lost].tolist(), strict=True
+                    )
+                ],
+                np.int64,
+            )
+            cleaned = may_be_cleaned(partition, keys, offset[lost])
+            self.cleaned += int(cleaned.sum())
+            lost[lost] = ~cleaned
         self.expired += int(expired.sum())
         self.misplaced += int(elsewhere.sum())
         self.mismatched += int(occupied.sum())

@@ -55,8 +55,8 @@ class IsrWatch:
             missing = self._missing()
         except KafkaException as error:
             log.info(
-                "the driver cannot read the ISRs of the verified topic and tries again; until "
-                "then it judges the last known ISRs: %s",
+                "the Verification's driver pod cannot read the ISRs of the topic and tries "
+                "again; until then the last known ISRs count: %s",
                 error,
             )
             return not self._since

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
+from plimsoll_spark.attempts import Superseded
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.values import Progress
 
@@ -39,11 +40,15 @@ def watch(
 ) -> T:
     """Run `job` in a thread, calling `tell` every `PROGRESS_EVERY_S`, and return its result. If
     `job` has not returned at `until_s` (seconds since 1970), cancel Spark's jobs, for at most
-    `cancel_within_s`, and raise `TimeUp`."""
+    `cancel_within_s`, and raise `TimeUp`. If `tell` raises `Superseded`, cancel them, too."""
     with ThreadPoolExecutor(max_workers=1) as worker:
         future: Future[T] = worker.submit(job)
         while not future.done():
-            tell()
+            try:
+                tell()
+            except Superseded:
+                _cancel(spark, future, cancel_within_s)
+                raise
             left_s = until_s - time.time()
             if left_s <= 0:
                 _cancel(spark, future, cancel_within_s)
@@ -63,12 +68,13 @@ def _cancel(spark: SparkSession, future: Future[Any], within_s: float) -> None:
 
 def publish_progress(publisher: Publisher, state: Progress) -> None:
     """Publish the phase and the counts; a failure is only logged, since the next call tries it
-    again."""
+    again. Raises `Superseded`."""
     try:
         publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
     except PublishFailed as failed:
         log.warning(
-            "the driver could not publish the progress of the Verification and tries again: %s",
+            "the driver pod could not write the progress of the Verification to its ConfigMap "
+            "and tries again; the Verification goes on: %s",
             failed,
         )
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -21,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from plimsoll_spark import ledger
 from plimsoll_spark.batch_source import ROWS_AT_ONCE, WrongOption
-from plimsoll_spark.evidence import RUN_FILE, KeptRun
+from plimsoll_spark.evidence import newest_run
 
 FILES_AT_ONCE = 16
 SCHEMA = (
@@ -66,9 +65,11 @@ class LedgerReader(DataSourceReader):  # type: ignore[misc]
         path = Path(stated)
         self._ledger = path if path.name == "ledger" else path / "ledger"
         if not self._ledger.is_dir():
-            raise WrongOption(f"the directory in the option path, {path}, holds no ledger of a run")
-        run = self._ledger.parent / RUN_FILE
-        known = msgspec.json.decode(run.read_bytes(), type=KeptRun) if run.exists() else None
+            raise WrongOption(
+                f"the directory in the option path, {path}, holds no ledger, the list of records "
+                "that a Verification's run wrote"
+            )
+        known = newest_run(self._ledger.parent)
         self._topic = None if known is None else known.topic
 
     def partitions(self) -> Sequence[InputPartition]:

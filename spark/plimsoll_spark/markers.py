@@ -46,11 +46,17 @@ def markers_of(
             break
         except KafkaException as error:
             if time.time() >= until_s:
-                raise OutOfTime(f"{topic}-{partition} lacks offsets: {error}") from error
+                raise OutOfTime(
+                    f"the missing offsets of partition {topic}-{partition} cannot be judged, "
+                    f"because the driver pod could not ask the brokers for their cause: {error}"
+                ) from error
             time.sleep(RETRY_S)
     places = [one.replicas[0] for one in shown if one.partition == partition and one.replicas]
     if not places:
-        raise OutOfTime(f"{topic}-{partition} lacks offsets, and has no leader to say why")
+        raise OutOfTime(
+            f"the missing offsets of partition {topic}-{partition} cannot be judged, because the "
+            "partition has no leader that the driver pod could ask for their cause"
+        )
     return markers_at(places[0], login, gaps, until_s)
 
 
@@ -65,8 +71,9 @@ def markers_at(place: Place, login: Mapping[str, str], gaps: Sequence[Gap], unti
             held = reader.read(near.first, near.end)
             if held.why is not None:
                 raise OutOfTime(
-                    f"{place.topic}-{place.partition} lacks offsets from {near.first} on, and its"
-                    f" batches could not be read to find out why: {held.why.value}"
+                    f"the missing offsets of partition {place.topic}-{place.partition} from "
+                    f"{near.first} on cannot be judged, because the driver pod could not read "
+                    f"the batches there: {held.why.value}"
                 )
             inside = within(held, near.first, near.end)
             inside = inside[is_control(inside["attributes"])]

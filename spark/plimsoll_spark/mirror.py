@@ -11,12 +11,14 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from plimsoll_spark.arrays import Bools, Ints
 from plimsoll_spark.batches import LOG_APPEND_TIME, Batch, is_control
 from plimsoll_spark.checks import ProgressFile
 from plimsoll_spark.existing_topics import AuditedPartition
@@ -130,12 +132,22 @@ def _compared(
         )
     except Unread as error:
         return MirrorAudit(topic=place.topic, partition=place.partition, unread=str(error))
+    values = found._asdict()
+    apart_from = values.pop("apart_from")
     return MirrorAudit(
         topic=place.topic,
         partition=place.partition,
         aborted=source.aborted,
         markers=source.markers,
-        **found._asdict(),
+        unread="" if apart_from is None else _apart(apart_from),
+        **values,
+    )
+
+
+def _apart(offset: int) -> str:
+    return (
+        f"the source from offset {offset} on and the mirror have no record in common, so nothing"
+        " there was compared"
     )
 
 
@@ -174,7 +186,10 @@ class _Records:
                 raise Unread(f"{self._side} was not read to its end: {held.why.value}")
             if held.bad or columns.unopenable is not None:
                 bad = held.bad[0].first if held.bad else columns.unopenable
-                raise Unread(f"{self._side} holds an unreadable record batch at offset {bad}")
+                raise Unread(
+                    f"{self._side} holds an unreadable record batch at offset {bad}; audit that "
+                    "cluster without a mirror to learn which replica is valid and what to do"
+                )
             inside = within(held, first, stop)
             self.markers += int(is_control(inside["attributes"]).sum())
             piece = columns.as_piece()
@@ -182,12 +197,31 @@ class _Records:
             if self._progress is not None:
                 read += len(piece.offset)
                 self._progress.write(read)
-            yield piece
+            yield from parts(piece, held.skipped_to)
+
+
+def parts(piece: Piece, skipped_to: Sequence[int]) -> Iterator[Piece]:
+    """Yield the parts of a piece between the places at which retention deleted records while it
+    was read. `skipped_to`: the offset behind each of these places, sorted."""
+    edges = [0, *np.searchsorted(piece.offset, skipped_to).tolist(), len(piece.offset)]
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        yield _rows(piece, np.arange(begin, end))._replace(cut=number > 0)
 
 
 def _committed(piece: Piece) -> Piece:
     assert piece.aborted is not None
-    return Piece(piece.offset[~piece.aborted], piece.content[~piece.aborted])
+    return _rows(piece, ~piece.aborted)
+
+
+def _rows(piece: Piece, rows: Bools | Ints) -> Piece:
+    assert piece.aborted is not None
+    assert piece.time_ms is not None
+    return piece._replace(
+        offset=piece.offset[rows],
+        content=piece.content[rows],
+        aborted=piece.aborted[rows],
+        time_ms=piece.time_ms[rows],
+    )
 
 
 class _Columns:
@@ -226,4 +260,5 @@ class _Columns:
             np.frombuffer(column, np.int64) for column in (self._offset, self._content, self._time)
         )
         mixed = content.view(np.uint64) ^ (time.view(np.uint64) * _MIX)
-        return Piece(offset, mixed.view(np.int64), np.frombuffer(self._aborted, np.bool_))
+        aborted = np.frombuffer(self._aborted, np.bool_)
+        return Piece(offset, mixed.view(np.int64), aborted, time_ms=time)

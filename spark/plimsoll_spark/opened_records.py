@@ -128,7 +128,8 @@ def _block(data: bytes) -> bytes:
             break
     if size > OPENED_BYTES_MAX:
         raise ValueError(
-            "a compressed block of the batch states too large a size when decompressed"
+            "a compressed block of the batch states a decompressed size of more than "
+            f"{OPENED_BYTES_MAX} bytes"
         )
     plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
     return plain

@@ -11,6 +11,7 @@ more records, since the high watermark may move again only some time after a fai
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -25,10 +26,11 @@ from plimsoll_spark.records import (
     HEADER_BYTES,
     PREFIX_BYTES,
     PRODUCER_BYTES,
-    key_of,
+    key_number,
 )
 
 AT_ONCE = 2_000
+_KEY = re.compile(rb"k(0|[1-9][0-9]{0,17})")
 POLL_S = 1.0
 SETTLE_S = 60.0
 QUEUED_KB = 32 * 1024
@@ -161,17 +163,24 @@ class Reader:
 
     def _identity(self, message: Message) -> tuple[int, int, int]:
         """Return producer, sequence and number of the key in a record that this run wrote; the
-        number is -1 if the record has another key. Return (-1, -1, -1) if its content hash is
-        wrong, because another writer wrote it or it is damaged."""
+        number is -1 if the record has another key. Return -1 for producer and sequence if its
+        content hash is wrong, because another writer wrote it or it is damaged; the number is then
+        that of the run's key that it has, or -1."""
         value = message.value() or b""
         stated = value[PREFIX_BYTES:HEADER_BYTES]
         whole = hashlib.sha256(self._salt + value[:PREFIX_BYTES] + value[HEADER_BYTES:])
         if len(value) < HEADER_BYTES or whole.digest()[:HASH_BYTES] != stated:
-            return -1, -1, -1
+            return -1, -1, self._number(message.key())
         producer = int.from_bytes(value[:PRODUCER_BYTES], "big")
         sequence = int.from_bytes(value[PRODUCER_BYTES:PREFIX_BYTES], "big")
-        key = key_of(producer, sequence, self._keys)
-        return producer, sequence, int(key[1:]) if message.key() == key.encode() else -1
+        number = key_number(producer, sequence, self._keys)
+        return producer, sequence, number if message.key() == b"k%d" % number else -1
+
+    def _number(self, key: bytes | None) -> int:
+        if key is None or not _KEY.fullmatch(key):
+            return -1
+        number = int(key[1:])
+        return number if number < self._keys else -1
 
 
 class Columns:

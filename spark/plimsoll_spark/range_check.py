@@ -24,13 +24,14 @@ EXAMPLES_MAX = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRows:
     """Records read from a range of the log, in the order of their offsets, as columns of equal
-    length. Other writers' records are included, with -1 for producer, sequence and key."""
+    length. Other writers' records are included, with -1 for producer and sequence."""
 
     offset: Ints
     producer: Ints
     sequence: Ints
     key: Ints
-    """Number of the record's key; -1 if the record has another key than its producer gave it."""
+    """Number of the record's key; -1 if the record has another key than its producer gave it, or,
+    another writer's, none of the run's keys."""
     ours: Bools
     """True if this run wrote the record and its content is undamaged."""
 

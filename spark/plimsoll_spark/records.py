@@ -33,7 +33,12 @@ def salt_of(run: str) -> bytes:
 def key_of(producer: int, sequence: int, keys: int) -> str:
     """Return the record key for a sequence: one of `k0` to `k{keys - 1}`. Adjacent sequences get
     different keys."""
-    return f"k{((sequence * _KEY_SPREAD + producer) >> 7) % keys}"
+    return f"k{key_number(producer, sequence, keys)}"
+
+
+def key_number(producer: int, sequence: int, keys: int) -> int:
+    """Return the number in the record key for a sequence."""
+    return ((sequence * _KEY_SPREAD + producer) >> 7) % keys
 
 
 class Encoder:

@@ -150,7 +150,8 @@ def _unordered(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
                 kind="epochs",
                 brokers=(one.broker,),
                 detail=(
-                    f"the leader epoch of the batches falls from {before} to {row['leader_epoch']}"
+                    f"the leader epoch of the batches must never fall, but falls from {before} "
+                    f"to {row['leader_epoch']}"
                 ),
             )
 
@@ -164,7 +165,7 @@ def _short(partition: int, end: int, replicas: Sequence[Held]) -> Iterable[Findi
                 last=end - 1,
                 kind="short",
                 brokers=(one.broker,),
-                detail="the replica is in sync, but its log ends here",
+                detail="the replica is in the ISR, but its log ends at this offset",
             )
 
 

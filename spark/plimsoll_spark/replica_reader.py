@@ -84,11 +84,13 @@ class Held:
     those behind it that came with the last fetch; `bad`: the offsets without a valid batch;
     `start`: the log start offset after the reading; `end`: the offset before which everything was
     read; `high_watermark`: as of the last fetch; `size`: bytes of valid batches; `why`: why no more
-    was read, None at the range's end."""
+    was read, None at the range's end; `skipped_to`: the offsets at which the reading went on after
+    retention had deleted what came next."""
 
     broker: int
     batches: Rows
     bad: list[Bad] = field(default_factory=list)
+    skipped_to: list[int] = field(default_factory=list)
     start: int = 0
     end: int = 0
     high_watermark: int = 0
@@ -214,6 +216,7 @@ class ReplicaReader:
                 fetched = self._fetch(position, FETCH_BYTES)
                 if fetched is None:
                     position = max(position, self._start)
+                    held.skipped_to.append(position)
                     continue
                 scanned = scan(fetched.records, position, fetched.high_watermark)
                 problem = scanned.problem

@@ -145,7 +145,11 @@ def _marks(found: Windows, start: datetime) -> list[Mark]:
     ]
     first = found.earlier + 1
     marks += [
-        Mark(at_s=_seconds(start, at), title=f"driver {number} went on", style="mark driver")
+        Mark(
+            at_s=_seconds(start, at),
+            title=f"driver process {number} continued the run",
+            style="mark driver",
+        )
         for number, at in enumerate(found.drivers, start=first)
         if number > 1
     ]

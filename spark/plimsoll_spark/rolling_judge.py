@@ -165,12 +165,12 @@ _COLUMNS = ("partition", "offset", "producer", "sequence", "since", "beyond", "a
 """Of the acknowledgements that wait. `since`: when each came; `beyond`: since when the end of its
 log was seen to be below it, 0 if it was not; `again`: 1 if its offset is read again, since another
 record, or none, was found there."""
-TOO_OLD = "they are older than the records that are remembered"
+TOO_OLD = "they are older than the records that the driver remembers"
 CLEANED = "the topic is compacted"
 AWAY = "their partition could not be read for too long"
-TOO_MANY = "too many acknowledgements waited for their partitions"
-COPIES = "their second copies may be the producer's own, which could not be looked up"
-END_GONE = "they went with the end of a log and are not remembered"
+TOO_MANY = "too many acknowledgements waited for their partitions to be readable"
+COPIES = "a producer may have written them twice, which could not be checked"
+END_GONE = "the end of a log that held them was lost, and the driver does not remember them"
 
 
 class RollingJudge:

@@ -99,7 +99,7 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
         if found.verdict != "Passed" or not left or "NoLoss" not in settings.checks:
             return replaced(found, message=found.message + self._places(found))
         causes = "; ".join(f"{count} because {why}" for why, count in sorted(left.items()))
-        sentence = f"acknowledged records of the window cannot be judged: {causes}"
+        sentence = f"some acknowledged records of the window cannot be judged: {causes}"
         return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=sentence)
 
     def lines(self, settings: Settings, ended: Surroundings) -> tuple[BudgetLine, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import (
@@ -33,12 +34,13 @@ from plimsoll_spark import (
 )
 from plimsoll_spark.budget import budget_lines, judge_budget
 from plimsoll_spark.capacity import search_rate
-from plimsoll_spark.evidence import Evidence, KeptRun
+from plimsoll_spark.evidence import BegunMeanwhile, Evidence, KeptRun
+from plimsoll_spark.existing_topics import ExistingTopics
 from plimsoll_spark.facts import DRILL, facts
 from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.job_watch import TimeUp, as_json, publish_progress, watch
 from plimsoll_spark.login import librdkafka
-from plimsoll_spark.publish import Publisher
+from plimsoll_spark.publish import COMPACTED, Publisher
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
@@ -52,10 +54,19 @@ from plimsoll_spark.values import (
     Progress,
     Timing,
 )
-from plimsoll_spark.verdict import Reason, Verdict, judge, judge_partly, judge_unreadable
+from plimsoll_spark.verdict import (
+    Cleaned,
+    Reason,
+    Verdict,
+    judge,
+    judge_partly,
+    judge_unmeasured,
+    judge_unreadable,
+)
 
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
 TOPIC_WITHIN_S = 60.0
+LATE_WITHIN_S = 10.0  # for the topic's id after the deadline
 CANCEL_WITHIN_S = 90.0
 SETTLING_SHARE, DRIVING_SHARE = 0.5, 0.75
 """Shares of the time that is reserved for the checks: after the first, sent records without an
@@ -97,6 +108,7 @@ class Run:
         self._deadline_s = self._started_s + settings.deadline_seconds
         self._counts = Counts()
         self._topic_id: str | None = None
+        self._compacted = False
         self._capacity: Capacity | None = None
         self._budget: tuple[BudgetLine, ...] = ()
         self._timing = Timing(start_time=rfc3339(self._started_s))
@@ -105,8 +117,8 @@ class Run:
         """Write the records, unless an earlier driver of this run did; check the log; publish the
         outcome and return it. At the deadline, the verdict is about what was checked until then.
         Raises `Refusal` if the run must not start, `Unreadable` if the log cannot be checked,
-        KafkaException if the brokers do not answer, and `PublishFailed` if the outcome cannot be
-        stored."""
+        KafkaException if the brokers do not answer, `PublishFailed` if the outcome cannot be
+        stored, and `Superseded` if another driver works on the run now."""
         check(self._settings)
         limits = cgroup.limits()
         refuse_little(limits)
@@ -129,7 +141,7 @@ class Run:
             try:
                 executor_start.wait(spark, settings)
                 with self._isr_watch(client) as isr:
-                    hung = self._drive(spark, cores) if kept.attempt == 1 else None
+                    hung = self._drive(spark, cores) if kept.writes else None
                     findings = self._verify(spark, client, cores)
                     isr_seconds = self._isr_seconds(isr)
             except TimeUp:
@@ -144,7 +156,13 @@ class Run:
 
     def _begun(self, client: TopicClient) -> KeptRun:
         """Return the run that begins now, or the earlier one of which the evidence exists. Its
-        `run.json` is written. Raises `Refusal`."""
+        run file is written. Raises `Refusal`, `Superseded`."""
+        try:
+            return self._begin(client)
+        except BegunMeanwhile:
+            return self._begin(client)
+
+    def _begin(self, client: TopicClient) -> KeptRun:
         settings = self._settings
         earlier = self._evidence.earlier()
         partitions = client.partitions(TOPIC_WITHIN_S)
@@ -160,11 +178,12 @@ class Run:
             self._timing = Timing(start_time=rfc3339(kept.started_s))
             self._deadline_s = time.time() + settings.verify.timeout_seconds
             log.info(
-                "the run %s has evidence of an earlier driver: driver %d only judges the ledger "
-                "in that evidence, and writes no records",
+                "an earlier driver pod of the Verification's run %s ended before the verdict; "
+                "this one (number %d) writes no records, and judges those that the earlier one "
+                "has listed as written",
                 *(settings.run_name, kept.attempt),
             )
-        self._evidence.begin(kept)
+        kept = self._evidence.begin(kept)
         self._kept, self._topic_id = kept, kept.topic_id
         return kept
 
@@ -174,7 +193,7 @@ class Run:
         settings = self._settings
         told, stopped = drive.progress(self._evidence.directory / "progress")
         stopped, because = ended.hung or stopped, Reason.DRIVE_INCOMPLETE
-        if kept.attempt > 1:
+        if not kept.writes:
             findings, stopped = after_a_death(kept, findings, told)
             because = Reason(kept.reason) if kept.reason in _CAUSES else because
         if recreated:
@@ -184,24 +203,45 @@ class Run:
         if findings.unreadable:
             return self._publish_verdict(judge_unreadable(findings.examples), findings)
         verdict = judge(
-            settings, findings.counts, stopped=stopped, recreated=recreated, because=because
+            settings,
+            findings.counts,
+            stopped=stopped,
+            recreated=recreated,
+            because=because,
+            cleaned=Cleaned(findings.cleaned, findings.cleaned_gaps),
         )
         held = drive.held(self._evidence.directory / "progress")
-        if kept.attempt == 1:
-            self._budget = budget_lines(settings.budget, findings, held, ended.isr_seconds)
-        if verdict.verdict == "Passed" and kept.attempt == 1:
-            verdict = judge_budget(settings.budget, findings, held, ended.isr_seconds) or verdict
+        # A later driver judges stalls and latencies by the ledger, and has watched no ISR.
+        isr_seconds = ended.isr_seconds if kept.writes else None
+        if kept.writes:
+            self._budget = budget_lines(settings.budget, findings, held, isr_seconds)
+        if verdict.verdict == "Passed":
+            verdict = judge_budget(settings.budget, findings, held, isr_seconds) or verdict
+        if not kept.writes:
+            verdict = judge_unmeasured(settings, verdict)
         return self._publish_verdict(verdict, findings)
 
     def _publish_partly(self, client: TopicClient) -> Outcome:
         """Publish the verdict on the part that the checks had examined when their time was up;
         Inconclusive if there is none. Return the outcome."""
         examined = self._examination
-        findings = None if examined is None else checks.partial_findings(examined, client)
+        findings = None
+        if examined is not None:
+            compacted = self._is_compacted()
+            findings = checks.partial_findings(examined, client, compacted=compacted)
+        try:
+            recreated = self._topic_id != client.topic_id(LATE_WITHIN_S)
+        except KafkaException:
+            findings, recreated = None, False
         if findings is None:
-            sentence = f"the time was up before {self._counts.acked} acknowledged records were read"
+            sentence = (
+                f"the time of the Verification was up before its {self._counts.acked} "
+                "acknowledged records were read"
+            )
             return self._publish_unfinished(Reason.DEADLINE_EXCEEDED, sentence, "Completed")
-        return self._publish_verdict(judge_partly(self._settings, findings.counts), findings)
+        findings = without_fates(findings) if recreated else findings
+        verdict = judge_partly(self._settings, findings.counts, recreated=recreated)
+        return self._publish_verdict(verdict, findings)
 
     @property
     def may_be_resumed(self) -> bool:
@@ -214,7 +254,7 @@ class Run:
         )
 
     def leave(self, reason: str, message: str) -> None:
-        """Write to `run.json` why this driver ends without a verdict, for the next driver, which
+        """Write to the run file why this driver ends without a verdict, for the next driver, which
         judges the ledger. Raises OSError."""
         assert self._kept is not None, "the run may be resumed"
         self._evidence.note_failure(self._kept, reason, message)
@@ -295,6 +335,7 @@ class Run:
             begun = checks.with_added(kept.ranges, (*client.partitions(left_s()), *acked))
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
             now = client.readable_ranges(ends, left_s())
+            self._is_compacted()
             ranges = checks.expected(now, begun, acked)
             job = self._check_job(sent, results, until_s, kept)
             items = checks.work_items(sent, ranges, checks.readable(ranges, now))
@@ -302,9 +343,20 @@ class Run:
             examine = executor_checks.examine if settings.runner.executors else checks.examine
             examine(spark, job, items, cores)
             starts = checks.starts_now(client, ranges, left_s())
-            return checks.findings(job, items, sent, starts)
+            cleaner = checks.Cleaner.ON if self._is_compacted() else checks.Cleaner.OFF
+            return checks.findings(job, items, sent, starts, cleaner=cleaner)
 
         return self._watch(spark, examined, tell, until_s)
+
+    def _is_compacted(self) -> bool:
+        """Return True if the topic is compacted, or was at an earlier call or by the operator's
+        note: what is missing then may have been removed by the cleaner."""
+        if not self._compacted:
+            settings = self._settings
+            topics = ExistingTopics(settings.bootstrap, librdkafka(settings.login))
+            known = topics.compacted([settings.topic])[settings.topic]
+            self._compacted = bool(known) or self._publisher.get(COMPACTED) is not None
+        return self._compacted
 
     def _check_job(
         self, sent: ledger.LedgerIndex, results: Path, until_s: float, kept: KeptRun
@@ -329,7 +381,8 @@ class Run:
 
     def _progress(self, phase: str, read: int = 0) -> None:
         """Publish the phase and the counts; a failure is only logged. `read`: records read so far.
-        It includes those of other writers, which the final counts do not."""
+        It includes those of other writers, which the final counts do not. Raises `Superseded`."""
+        self._evidence.check()
         counts = msgspec.structs.replace(self._counts, read=read)
         state = Progress(phase=phase, counts=counts, timing=self._timing)
         publish_progress(self._publisher, state)
@@ -349,8 +402,8 @@ class Run:
         message = verdict.message
         if verdict.verdict == "Violated" and not self._evidence.is_kept:
             message += (
-                "; the ledger that proves it vanishes with the driver, since spec.evidence names"
-                " no place to keep it"
+                "; the list of written records that proves it is lost with the driver pod, since "
+                "spec.evidence names no place to keep it"
             )
         outcome = Outcome(
             verdict=verdict.verdict,
@@ -421,10 +474,13 @@ def after_a_death(
     findings = msgspec.structs.replace(findings, counts=counts)
     if 0 < kept.produce.total <= sent and not unlisted:
         return findings, None
-    stopped = f"{kept.failure or 'its driver ended early'}; driver {kept.attempt} judged its ledger"
+    stopped = (
+        f"{kept.failure or 'the driver pod ended early'}; another driver pod (number "
+        f"{kept.attempt}) judged the records that the earlier one had listed as written"
+    )
     if acks:
         stopped += (
-            f", which lacks {acks} acknowledgements of the last seconds; these are not judged"
+            f"; that list lacks {acks} acknowledgements of the last seconds, which are not judged"
         )
     return findings, stopped
 
@@ -435,9 +491,9 @@ def refuse_foreign(settings: Settings, ranges: Ranges) -> None:
     held = sum(r.log_end_offset - r.log_start_offset for r in ranges.values())
     if held and not settings.allow_existing:
         sentence = (
-            f"topic {settings.topic} holds {held} records that this run did not write; "
-            "use a topic of its own, or set allowExisting: true, and create the Verification"
-            " anew"
+            f"topic {settings.topic} holds {held} records that this Verification did not write; "
+            "use a topic of its own, or set allowExisting: true, and create the Verification "
+            "again"
         )
         raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
 
@@ -446,8 +502,9 @@ def refuse_little(limits: cgroup.Limits) -> None:
     """Raise `Refusal` if the memory does not suffice for Spark."""
     if not limits.tasks:
         sentence = (
-            f"the driver's memory limit is {limits.memory_mb} MiB; Spark needs at least"
-            f" {cgroup.MEMORY_MIN_MB} MiB (runner.resources.limits.memory)"
+            f"the memory limit of the Verification's driver pod is {limits.memory_mb} MiB; raise "
+            f"runner.resources.limits.memory to at least {cgroup.MEMORY_MIN_MB} MiB, which Spark "
+            "needs"
         )
         raise Refusal(Refused.TOO_LITTLE_MEMORY, sentence)
 

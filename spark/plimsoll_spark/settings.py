@@ -269,7 +269,9 @@ def load(path: Path, login: Path | None = None, evidence: Path | None = None) ->
     except msgspec.DecodeError as error:
         raise Refusal(
             Refused.INVALID_SPEC,
-            f"the driver's configuration, verification.json, is malformed: {error}",
+            "verification.json, the configuration that the operator writes for the driver pod of "
+            "a Verification, is malformed; correct the Verification's spec, or run the driver "
+            f"image of the operator's release: {error}",
         ) from error
     check_report(settings.report)
     kept = settings.evidence
@@ -283,8 +285,8 @@ def resuming(settings: Settings, run: str) -> Settings:
     no evidence."""
     if settings.evidence is None:
         sentence = (
-            "the option --resume needs evidence in the configuration, which says where the run "
-            "is kept"
+            "the option --resume needs the field evidence in the configuration: it states the "
+            "place of that run's evidence files"
         )
         raise Refusal(Refused.INVALID_SPEC, sentence)
     kept = msgspec.structs.replace(settings.evidence, resume=run)
@@ -416,7 +418,9 @@ def _check_load(produce: Produce) -> None:
         return
     rates = [one.records_per_second for one in produce.load.profile]
     if total < 1 or min(rates) < 0:
-        sentence = "produce.load.profile needs a step with a rate, and no rate below 0"
+        sentence = (
+            "produce.load.profile needs at least one step with a rate above 0, and none below 0"
+        )
         raise Refusal(Refused.INVALID_SPEC, sentence)
 
 

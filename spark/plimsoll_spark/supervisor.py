@@ -17,14 +17,16 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 30.0
 LIVED_S = 60.0
 """A driver that lived so long has not failed at its start: the next one begins after `PAUSE_S`."""
 STOP_WITHIN_S = 10.0
-ENDINGS = (0, 2)
+SUPERSEDED = 4
+"""The exit code of a driver that ended because another pod's works on the run."""
+ENDINGS = (0, 2, SUPERSEDED)
 
 log = logging.getLogger(__name__)
 
 
 def keep_running(words: Sequence[str]) -> int:
-    """Run the command, and again each time it ends, until its exit code is that of a verdict or a
-    refusal, which is returned. On SIGTERM end it, and return 143."""
+    """Run the command, and again each time it ends, until its exit code is that of a verdict, a
+    refusal or another pod's driver, which is returned. On SIGTERM end it, and return 143."""
     pause_s = PAUSE_S
     stopped: list[int] = []
     child: subprocess.Popen[bytes] | None = None
@@ -45,8 +47,9 @@ def keep_running(words: Sequence[str]) -> int:
             lived_s = time.monotonic() - began_s
             pause_s = PAUSE_S if lived_s >= LIVED_S else min(PAUSE_MAX_S, 2 * pause_s)
             log.warning(
-                "the driver of the Verification ended with exit code %d after %.0f s; a new "
-                "driver continues the run in %.0f s",
+                "the driver process of the Verification ended with exit code %d after %.0f s; a "
+                "new one starts in %.0f s, continues the run, and nothing needs to be done "
+                "unless this repeats",
                 *(code, lived_s, pause_s),
             )
             until_s = time.monotonic() + pause_s

@@ -65,7 +65,10 @@ class TopicClient:
             if found:
                 return found
             if time.monotonic() >= until_s:
-                sentence = f"topic {self._topic} did not appear in {timeout_s:.0f} s: {why}"
+                sentence = (
+                    f"the Verification cannot run, because topic {self._topic} did not appear "
+                    f"within {timeout_s:.0f} s: {why}"
+                )
                 raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
             self._admin.poll(RETRY_S)
 

@@ -1,7 +1,8 @@
 """Copies a run's directory to a bucket while it grows.
 
 Called by `evidence`. It works in a thread of the driver, so that no producer waits for the bucket:
-the run's directory holds what is not copied yet.
+the run's directory holds what is not copied yet. Before each object it looks whether a later driver
+works on the run, and then copies nothing more.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from plimsoll_spark.attempts import Superseded
 from plimsoll_spark.bucket import Bucket, Unreachable
 
 EVERY_S = 1.0
@@ -19,8 +21,8 @@ SLOWLY_EVERY_S = 30.0
 SLOWLY = "spark-events"
 """The directory of Spark's event log, which grows all the time: it is copied at most every
 `SLOWLY_EVERY_S` seconds."""
-DELETED = "ledger/"
-"""The directory of which the bucket loses files that the run has deleted."""
+DELETED = ("ledger/", "judge/")
+"""The directories of which the bucket loses files that the run has deleted."""
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +31,18 @@ class Uploads:
     """Copies files of a run's directory to the bucket whenever they are new or have changed."""
 
     def __init__(
-        self, bucket: Bucket, directory: Path, run: str, parts: Collection[str] | None = None
+        self,
+        bucket: Bucket,
+        directory: Path,
+        run: str,
+        check: Callable[[], None],
+        parts: Collection[str] | None = None,
     ) -> None:
         """`directory`: that of the run, with the files to copy; `run`: its name in the bucket;
-        `parts`: the names in the directory that are copied, None for all."""
+        `check`: raises `Superseded` if another driver works on the run; `parts`: the names in the
+        directory that are copied, None for all."""
+        self.superseded: Superseded | None = None
+        self._check = check
         self._bucket = bucket
         self._directory = directory
         self._run = run
@@ -44,17 +54,20 @@ class Uploads:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
 
-    def know(self) -> None:
-        """Mark all present files as stored, since they were just downloaded from the bucket: each
-        is copied only after it changes."""
+    def know(self, *, is_stored: bool) -> None:
+        """Take all present files for objects of the bucket: each is deleted there after it is
+        deleted here. `is_stored`: True if they were just downloaded, so that each is copied only
+        after it changes."""
         for name in list(self._changed(everything=True)):
-            self._stored[name] = _state(self._directory / name)
+            self._stored[name] = _state(self._directory / name) if is_stored else (-1, -1)
 
     def begin(self, first: str) -> None:
         """Copy the file named `first`, then start a thread that copies new and changed files every
-        `EVERY_S` seconds until `finish`. Raises `Unreachable` or OSError if `first` cannot be
-        copied; no thread runs then."""
+        `EVERY_S` seconds until `finish`. Raises `Unreachable`, `Superseded` or OSError if `first`
+        cannot be copied, `Superseded` also if another driver began meanwhile; no thread runs
+        then."""
         self._store(first)
+        self._check()
         self._thread.start()
 
     def end(self, within_s: float) -> None:
@@ -66,9 +79,11 @@ class Uploads:
     def finish(self, within_s: float) -> str | None:
         """End the thread and copy all new and changed files, with retries, for at most `within_s`
         seconds. Return None if the bucket has every file, else a sentence with the number of files
-        that it lacks and the cause."""
+        that it lacks and the cause. Raises `Superseded`."""
         until_s = time.monotonic() + within_s
         self.end(within_s)
+        if self.superseded is not None:
+            raise self.superseded
         while not self._thread.is_alive():
             try:
                 self._store_new(everything=True)
@@ -79,17 +94,23 @@ class Uploads:
                 break
             time.sleep(EVERY_S)
         left = sum(1 for _ in self._changed(everything=True))
-        return f"{left} files are not in the bucket: {self._failure or 'it answers too slowly'}"
+        return (
+            f"{left} evidence files of the Verification's run are not in the bucket: "
+            f"{self._failure or 'it answers too slowly'}"
+        )
 
     def _work(self) -> None:
         while not self._ending.wait(EVERY_S):
             try:
                 self._store_new(everything=False)
+            except Superseded as superseded:
+                self.superseded = superseded
+                return
             except (OSError, Unreachable) as error:
                 if self._failure is None:
                     log.warning(
-                        "the driver could not store evidence of the run in %s; it keeps the "
-                        "evidence in its temporary directory until another attempt succeeds: %s",
+                        "the driver pod could not copy the evidence files of the Verification's "
+                        "run to %s; it keeps them in its own directory and tries again: %s",
                         *(self._bucket.url(self._run), error),
                     )
                 self._failure = str(error)
@@ -103,11 +124,13 @@ class Uploads:
             if self._ending.is_set() and not everything:
                 return
             if not (self._directory / name).exists():
+                self._check()
                 self._bucket.remove(self._run, name)
                 del self._stored[name]
         if self._failure is not None:
             log.warning(
-                "the driver has stored all evidence of the run in %s again",
+                "the driver pod has copied all evidence files of the Verification's run to %s, "
+                "after earlier failures; nothing needs to be done",
                 self._bucket.url(self._run),
             )
         self._failure = None
@@ -130,6 +153,7 @@ class Uploads:
     def _store(self, name: str) -> None:
         path = self._directory / name
         state = _state(path)
+        self._check()
         try:
             self._bucket.upload(path, self._run, name)
         except FileNotFoundError:

@@ -211,6 +211,10 @@ class Findings(Camel, frozen=True):
     """True if the log holds batches that no consumer can read, at the offsets in `examples`. The
     counts then prove nothing."""
     partitions: tuple[PartitionPace, ...] = ()
+    cleaned: int = 0
+    """Acked records that are missing, and that the cleaner of a compacted topic may have removed:
+    the log has a newer record of the key."""
+    cleaned_gaps: int = 0
 
     @property
     def records_per_second(self) -> float | None:

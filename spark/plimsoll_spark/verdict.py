@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from plimsoll_spark.settings import Settings
 from plimsoll_spark.values import Counts, Example
@@ -32,6 +33,7 @@ class Reason(Enum):
     MIRROR_DIFFERS = "MirrorDiffers"
     REPLICAS_NOT_READ = "ReplicasNotRead"
     TOPIC_RECREATED = "TopicRecreated"
+    TOPIC_COMPACTED = "TopicCompacted"
     RECORDS_EXPIRED = "RecordsExpired"
     PRODUCER_EPOCH_RAISED = "ProducerEpochRaised"
     DRIVE_INCOMPLETE = "DriveIncomplete"
@@ -56,13 +58,32 @@ class Verdict:
     message: str
 
 
+class Cleaned(NamedTuple):
+    """Acked records, and gaps in the offsets, that the cleaner of a compacted topic may have
+    removed or made."""
+
+    records: int
+    gaps: int
+
+
+NOTHING_CLEANED = Cleaned(0, 0)
+_RECREATED = Verdict(
+    verdict="Inconclusive",
+    reason=Reason.TOPIC_RECREATED,
+    message=(
+        "the topic was deleted and created again during the Verification, so its records cannot "
+        "be judged; create the Verification again"
+    ),
+)
+
+
 def judge_unreadable(examples: Sequence[Example]) -> Verdict:
     """Return the verdict Violated for a log with batches that no consumer can read, since their
     records are lost. `examples`: the places of these batches."""
     places = ", ".join(f"{one.topic}-{one.partition} at offset {one.offset}" for one in examples)
     sentence = (
-        f"a record batch of {places} cannot be read by consumers; its bytes or its CRC are wrong "
-        "on disk"
+        "consumers cannot read record batches, because their bytes or CRC are wrong on disk: "
+        f"{places}"
     )
     return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
 
@@ -74,18 +95,19 @@ def judge(
     stopped: str | None,
     recreated: bool,
     because: Reason = Reason.DRIVE_INCOMPLETE,
+    cleaned: Cleaned = NOTHING_CLEANED,
 ) -> Verdict:
     """Return Inconclusive if the topic was recreated during the run (`recreated`); else Violated
     for the most serious violation, else Inconclusive for the most serious doubt, else Passed.
     `stopped`: why a producer stopped early, or None; `because`: the reason of an Inconclusive
-    verdict if not all records were sent."""
+    verdict if not all records were sent; `cleaned`: what a cleaner may have removed."""
     if recreated:
-        sentence = "the topic was deleted and made anew during the run; its records went with it"
-        return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
+        return _RECREATED
     for reason, count, sentence in _violations(settings, counts):
         if count:
             return Verdict(verdict="Violated", reason=reason, message=f"{count} {sentence}")
-    for reason, applies, sentence in _doubts(settings, counts, stopped):
+    doubts = (_compacted(settings, cleaned), *_doubts(settings, counts, stopped))
+    for reason, applies, sentence in doubts:
         if applies:
             reason = because if reason is Reason.DRIVE_INCOMPLETE else reason
             return Verdict(verdict="Inconclusive", reason=reason, message=sentence)
@@ -100,9 +122,12 @@ def judge(
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
 
 
-def judge_partly(settings: Settings, counts: Counts) -> Verdict:
+def judge_partly(settings: Settings, counts: Counts, *, recreated: bool) -> Verdict:
     """Return the verdict of a run when its checks ran out of time: Violated if they had found a
-    violation, else Inconclusive. `counts`: of what they had examined."""
+    violation, and the topic was not recreated (`recreated`), else Inconclusive. `counts`: of what
+    they had examined."""
+    if recreated:
+        return _RECREATED
     for reason, count, sentence in _violations(settings, counts):
         if count:
             message = f"{count} {sentence}; the time was up before everything had been examined"
@@ -112,6 +137,18 @@ def judge_partly(settings: Settings, counts: Counts) -> Verdict:
         f"compared, without a fault; {counts.acked} records were acknowledged"
     )
     return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
+
+
+def judge_unmeasured(settings: Settings, verdict: Verdict) -> Verdict:
+    """Return the verdict of a run of which the driver died. `verdict`: the one on its ledger. One
+    that passed becomes Inconclusive if the budget limits what only the dead driver measured."""
+    if verdict.verdict != "Passed" or settings.budget.isr_full_within_seconds is None:
+        return verdict
+    sentence = (
+        f"{verdict.message}; but budget.isrFullWithinSeconds was not measured to the end, since the"
+        " run's driver died"
+    )
+    return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=sentence)
 
 
 def _what_held(settings: Settings, counts: Counts) -> str:
@@ -130,29 +167,47 @@ def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, 
     # A producer without sequence numbers may write duplicates: they are counted, not judged.
     copies = "NoDuplicate" in checks and settings.produce.is_idempotent
     return (
-        (Reason.RECORDS_LOST, loss * counts.lost, "acked records are not in the log"),
+        (Reason.RECORDS_LOST, loss * counts.lost, "acked records are lost: the log lacks them"),
         (
             Reason.RECORDS_CHANGED,
             loss * counts.mismatched,
-            "acked records are gone; other content is at their offsets",
+            "acked records are lost: the log has other content at their offsets",
         ),
         (
             Reason.RECORDS_MISPLACED,
             loss * counts.misplaced,
-            "acked records are in the log, but not at the offset that was acked",
+            "acked records are in the log at another offset than the one that was acked",
         ),
         (
             Reason.RECORDS_DUPLICATED,
             copies * counts.duplicated,
-            "extra copies of records are in the log",
+            "extra copies of records are in the log, although a producer wrote each only once",
         ),
         (
             Reason.RECORDS_OUT_OF_ORDER,
             order * counts.out_of_order,
-            "records stand behind later ones of their producer",
+            "records are out of order: the log has them after later records of their producer",
         ),
-        (Reason.OFFSETS_MISSING, gap * counts.gaps, "gaps are in the offsets of the log"),
+        (
+            Reason.OFFSETS_MISSING,
+            gap * counts.gaps,
+            "gaps are in the offsets of the log, so records may be lost",
+        ),
     )
+
+
+def _compacted(settings: Settings, cleaned: Cleaned) -> tuple[Reason, bool, str]:
+    judged = set(settings.checks)
+    missing = ("NoLoss" in judged and cleaned.records > 0) or (
+        "NoGap" in judged and cleaned.gaps > 0
+    )
+    sentence = (
+        f"the topic was compacted during the Verification: {cleaned.records} acked records are"
+        " missing of which the log has a newer one with the same key, and there are"
+        f" {cleaned.gaps} gaps in the offsets; the cleaner may have removed these records, so their"
+        " loss cannot be judged; use a topic with cleanup.policy delete"
+    )
+    return Reason.TOPIC_COMPACTED, missing, sentence
 
 
 def _doubts(
@@ -171,7 +226,8 @@ def _doubts(
         (
             Reason.DRIVE_INCOMPLETE,
             stopped is not None or counts.sent < asked,
-            f"{counts.sent} of {asked} records were sent: {stopped or 'a producer ended early'}"
+            f"only {counts.sent} of {asked} records were sent: "
+            f"{stopped or 'a producer ended early'}"
             + (f"; {_what_held(settings, counts)}" if counts.read and not counts.expired else ""),
         ),
         (
@@ -182,8 +238,13 @@ def _doubts(
         ),
         (
             Reason.NOTHING_ACKED,
-            counts.acked == 0 and settings.produce.acks != "None",
-            "no record was acked, so nothing could be checked",
+            counts.acked == 0 and (settings.produce.acks != "None" or "NoLoss" in settings.checks),
+            "the cluster acked none of the records, so nothing could be checked",
+        ),
+        (
+            Reason.NOTHING_ACKED,
+            counts.read == 0 and settings.produce.acks == "None",
+            "the log has none of the records, so nothing could be checked",
         ),
         (
             Reason.TOO_FEW_ACKED,

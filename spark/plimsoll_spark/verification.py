@@ -3,7 +3,8 @@
 Run by the operator's Job, or by hand. If the evidence of the run exists, its driver has died: the
 run is judged by the ledger that it left, and nothing is written. Exit code 0 for any verdict
 reached (read it in `verdict.json`), 1 for a run that failed, 2 for a refused request, 3 for a run
-that failed and that the next driver judges.
+that failed and that the next driver judges, 4 for a driver that ends since a later one works on its
+run.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from pathlib import Path
 
 from plimsoll_spark import cgroup
 from plimsoll_spark import settings as requested
+from plimsoll_spark.attempts import Superseded
 from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_settings import is_audit, load_audit
 from plimsoll_spark.continuous import KEPT_IN_BUCKET, ContinuousRun
 from plimsoll_spark.continuous_drive import NumbersUsed
 from plimsoll_spark.evidence import Evidence, bucket_of
 from plimsoll_spark.failures import failure_of
-from plimsoll_spark.publish import Publisher, publisher_for
+from plimsoll_spark.publish import publisher_for
 from plimsoll_spark.run import Run
-from plimsoll_spark.supervisor import keep_running
+from plimsoll_spark.supervisor import SUPERSEDED, keep_running
+from plimsoll_spark.values import Outcome
 
 VERDICT_REACHED, REFUSED, RESUMABLE = 0, 2, 3
 
@@ -36,8 +39,8 @@ log = logging.getLogger("plimsoll_spark")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the verification that the arguments name. Return the exit code: 0 if it reached a
-    verdict, 2 if it was refused, 3 if the next driver is to judge it. Raises the error of a run
-    that failed, which makes the exit code 1."""
+    verdict, 2 if it was refused, 3 if the next driver is to judge it, 4 if a later driver works on
+    it. Raises the error of a run that failed, which makes the exit code 1."""
     parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
     parser.add_argument(
@@ -69,35 +72,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call from the JVM
     try:
-        publish, start = _requested(options)
+        start = _requested(options)
         if start is None:
             return _supervised(options, list(sys.argv[1:] if arguments is None else arguments))
     except requested.Refusal as refusal:
-        log.error("the Verification is not run (%s): %s", refusal.reason.value, refusal.message)
+        log.error(
+            "the driver pod does not run the Verification (%s); correct its spec and create "
+            "it again: %s",
+            refusal.reason.value,
+            refusal.message,
+        )
         return REFUSED
+    except Superseded as superseded:
+        return _superseded(superseded)
     with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
-        return _run(start(publish, Path(work)))
+        try:
+            return _run(start(Path(work)))
+        except Superseded as superseded:
+            return _superseded(superseded)
 
 
 def _requested(
     options: argparse.Namespace,
-) -> tuple[Publisher, Callable[[Publisher, Path], Run | Audit] | None]:
-    """Return where to publish, and a call that makes the run or the audit that the arguments ask
-    for; None for a continuous run, which has a process of its own. Raises `Refusal`."""
+) -> Callable[[Path], Run | Audit] | None:
+    """Return a call that makes the run or the audit that the arguments ask for, from its temporary
+    directory; None for a continuous run, which has a process of its own. Raises `Refusal`."""
     if is_audit(options.config):
         audited = load_audit(options.config, options.login, options.mirror_login)
-        return publisher_for(audited.report), partial(Audit, audited)
+        return partial(Audit, audited, publisher_for(audited.report))
     settings = requested.load(options.config, options.login, options.evidence)
     if options.resume is not None:
         settings = requested.resuming(settings, options.resume)
     if settings.mode == "Continuous":
-        return publisher_for(settings.report), None
+        return None
     bucket = bucket_of(settings.evidence, options.bucket_login)
 
-    def start(publish: Publisher, work: Path) -> Run:
-        return Run(settings, publish, work, Evidence(settings, work, bucket))
+    def start(work: Path) -> Run:
+        kept = Evidence(settings, work, bucket)
+        return Run(settings, publisher_for(settings.report, kept.check_now), work, kept)
 
-    return publisher_for(settings.report), start
+    return start
 
 
 def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -110,18 +124,20 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
     settings = requested.load(options.config, options.login, options.evidence)
     bucket = bucket_of(settings.evidence, options.bucket_login)
     kept = Evidence(settings, options.work, bucket, KEPT_IN_BUCKET)
-    run = ContinuousRun(settings, publisher_for(settings.report), kept)
+    run = ContinuousRun(settings, publisher_for(settings.report, kept.check_now), kept)
     try:
-        outcome = run.execute()
+        outcome = _unless_superseded(run, kept)
     except requested.Refusal as refusal:
         if refusal.reason is requested.Refused.EVIDENCE_UNUSABLE and run.was_begun():
             log.error(
-                "the driver of the Verification ends, and a new driver tries again: %s",
+                "this driver process of the Verification ends, and a new one starts by itself "
+                "and tries again: %s",
                 refusal.message,
             )
             return RESUMABLE
         log.error(
-            "the run of the Verification is refused and ends without a verdict (%s): %s",
+            "the Verification cannot be run and gets no verdict (%s); remove the cause and "
+            "create it again: %s",
             refusal.reason.value,
             refusal.message,
         )
@@ -139,13 +155,31 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
     return VERDICT_REACHED
 
 
+def _unless_superseded(run: ContinuousRun, kept: Evidence) -> Outcome:
+    """Execute the run, and return its outcome. Raises `Superseded` instead of any other error if
+    another driver works on the run: it may be the cause, since it clears what this one left."""
+    try:
+        return run.execute()
+    except Exception:
+        kept.check()
+        raise
+
+
+def _superseded(superseded: Superseded) -> int:
+    log.error("%s; nothing needs to be done", superseded)
+    return SUPERSEDED
+
+
 def _run(run: Run | Audit) -> int:
     killed_before = cgroup.processes_killed()
     try:
         outcome = run.execute()
+    except Superseded:
+        raise
     except requested.Refusal as refusal:
         log.error(
-            "the run of the Verification is refused and ends without a verdict (%s): %s",
+            "the Verification cannot be run and gets no verdict (%s); remove the cause and "
+            "create it again: %s",
             refusal.reason.value,
             refusal.message,
         )
@@ -155,8 +189,9 @@ def _run(run: Run | Audit) -> int:
         failure = failure_of(error, killed=cgroup.processes_killed() - killed_before)
         if isinstance(run, Run) and run.may_be_resumed:
             log.exception(
-                "the run of the Verification ends without a verdict (%s): %s; the next driver "
-                "judges the ledger of the run",
+                "this driver pod of the Verification ends before the verdict (%s): %s; its Job "
+                "starts another pod, which judges the records written so far, and nothing needs "
+                "to be done",
                 *(failure.reason.value, failure.message),
             )
             run.leave(failure.reason.value, failure.message)

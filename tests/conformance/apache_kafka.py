@@ -13,9 +13,10 @@ import contextlib
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from tests.conformance.kafka_jars import BROKER_VERSION, KafkaJars, kafka_jars
 from tests.integration.local_cluster import UNDER_PYTEST
@@ -55,11 +56,13 @@ class ApacheKafka:
         advertised_ports: tuple[int, ...] = (),
         authorizes: bool = False,
         client: dict[str, str] | None = None,
+        popen: Mapping[str, Any] | None = None,
     ) -> None:
         """`advertised_ports`: of proxies, one before each node, that clients are sent to; nodes
         speak to each other past them.  `authorizes`: one node, with a second listener that asks for
         a SCRAM login, and rights; who is not asked may do all.  `client`: what librdkafka needs
-        beside the addresses to reach the nodes as `configs` have them."""
+        beside the addresses to reach the nodes as `configs` have them.  `popen`: arguments for
+        `subprocess.Popen` of the nodes."""
         self.directory = directory
         self.brokers = brokers
         self.version = version
@@ -68,6 +71,7 @@ class ApacheKafka:
         self.advertised_ports = advertised_ports
         self.authorizes = authorizes
         self.client = dict(client or {})
+        self._popen = dict(popen or {})
         self.ports: tuple[int, ...] = ()
         # Of the nodes among themselves, where clients are sent to proxies.
         self._internal_ports: tuple[int, ...] = ()
@@ -221,8 +225,9 @@ class ApacheKafka:
         out: IO[bytes]
         with self.log_file(node).open("wb") as out:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home
-            )
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
+                **self._popen,
+            )  # fmt: skip
 
     def _wait_until_registered(self) -> None:
         from confluent_kafka import KafkaException

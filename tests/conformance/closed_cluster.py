@@ -23,6 +23,8 @@ from tests.integration.local_cluster import LocalCluster, wait_for
 
 DOCUMENT = ROOT / "docs" / "clients.md"
 LOGIN_S = 60
+IMPLIED = {"Describe": ("Read", "Write", "Delete", "Alter"), "DescribeConfigs": ("AlterConfigs",)}
+"""By what else it is allowed, as in Kafka."""
 
 
 class Decision(NamedTuple):
@@ -124,6 +126,15 @@ def is_of(asked: Decision, rule: Decision, prefix: bool) -> bool:
     """Whether the rule is about what was asked, by this very operation."""
     named = asked.resource.startswith if prefix else asked.resource.__eq__
     return asked[:2] == rule[:2] and named(rule.resource)
+
+
+def allows(rule: Decision, prefix: bool, asked: Decision) -> bool:
+    """Whether the rule is enough for what was asked: most operations imply another one."""
+    implied = IMPLIED.get(asked.operation, ()) if rule.operation != asked.operation else ()
+    operations = (asked.operation, *implied)
+    return rule.operation in operations and is_of(
+        asked._replace(operation=rule.operation), rule, prefix
+    )
 
 
 def without(operation: str, users: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -113,10 +113,10 @@ def cell(outcomes: Mapping[str, bool]) -> str:
 
 def table(results: Results) -> str:
     """Client × feature, in Markdown."""
-    lines = [f"| client | {' | '.join(FEATURES)} |", "|---" * (len(FEATURES) + 1) + "|"]
+    lines = [f"|client|{'|'.join(FEATURES)}|", "|---" * (len(FEATURES) + 1) + "|"]
     for client in sorted(results, key=str.lower):
         cells = (client, *(cell(results[client].get(feature, {})) for feature in FEATURES))
-        lines.append("|" + "|".join(f" {text} " if text else " " for text in cells) + "|")
+        lines.append(f"|{'|'.join(cells)}|")
     return "\n".join(lines)
 
 

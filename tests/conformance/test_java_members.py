@@ -130,6 +130,7 @@ def test_restarted_static_java_member_keeps_its_partitions(
     assert first.times_assigned == times, "others were not asked to join again"
 
 
+@pytest.mark.long
 @pytest.mark.client("Java 4.1", "coordinator killed")
 def test_verifiable_consumers_read_everything_while_brokers_die(
     cluster: LocalCluster, consumers: Callable[..., Consumer], tmp_path: Path

@@ -1,5 +1,5 @@
 """Kafka Connect and MirrorMaker 2 in a closed cluster: over TLS, with a password, and with the
-rights that docs/clients.md shows for them and no others."""
+rights that docs/clients.md and examples/mirror/both-ways have for them and no others."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.applications import Application, Connect, connect, mirror_maker, replicated
 from tests.conformance.closed_cluster import (
     Decision,
+    allows,
     as_user,
     closed_cluster,
     decided,
@@ -27,13 +28,15 @@ from tests.conformance.closed_cluster import (
     without,
 )
 from tests.conformance.conftest import PARTITIONS, Peer
+from tests.conformance.sites import declared_user
 from tests.integration.local_cluster import LocalCluster, wait_for
 
 FILE = "org.apache.kafka.connect.file.FileStream"
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
-HERE, THERE = "main", "other"
-CONNECT, MIRRORING = "connect", "mirror-maker"
+HERE, THERE = "east", "west"
+CONNECT, MIRRORING = "connect", f"mirror-{HERE}"
+CLUSTER = {"name": "main"}
 TOPIC = "orders"
 EACH = 50
 PATIENCE_S = 240.0
@@ -44,8 +47,6 @@ ACLS = Decision(f"User:{MIRRORING}", "Describe", "Cluster:kafka-cluster")
 """To copy ACLs, which is documented to be left out."""
 PRODUCER = Decision(f"User:{MIRRORING}", "Write", "Topic:any")
 """What an idempotent producer needs of some topic: it is one that it writes."""
-IMPLIED = {"Describe": ("Read", "Write", "Delete", "Alter"), "DescribeConfigs": ("AlterConfigs",)}
-"""By what else it is allowed, as in Kafka."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,10 @@ class Sides:
 
 
 def both_users() -> list[dict[str, Any]]:
-    """Of Connect and of MirrorMaker 2, as they are documented."""
-    return [one for one in documented("User") if one["metadata"]["name"] in (CONNECT, MIRRORING)]
+    """Of Connect and of MirrorMaker 2, as they are documented, in one cluster."""
+    connecting = [one for one in documented("User") if one["metadata"]["name"] == CONNECT]
+    mirrors = declared_user("both-ways", HERE)
+    return [*connecting, {**mirrors, "spec": {**mirrors["spec"], "clusterRef": CLUSTER}}]
 
 
 def sides(running: LocalCluster, kafka: Peer) -> Sides:
@@ -290,12 +293,3 @@ def unasked(running: LocalCluster) -> list[Decision]:
         for rule, prefix in documented_rights()
         if not any(is_of(one, rule, prefix) for one in asked)
     ]
-
-
-def allows(rule: Decision, prefix: bool, asked: Decision) -> bool:
-    """Whether the rule is enough for what was asked: most operations imply another one."""
-    implied = IMPLIED.get(asked.operation, ()) if rule.operation != asked.operation else ()
-    operations = (asked.operation, *implied)
-    return rule.operation in operations and is_of(
-        asked._replace(operation=rule.operation), rule, prefix
-    )

@@ -84,6 +84,7 @@ def test_kafka_configs_reports_quotas_like_kafka(
         assert "Error" not in ours, words
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.client("Java 4.1", "writes and reads")
 def test_kafka_producer_perf_test_keeps_its_rate(cluster: LocalCluster, tools: KafkaJars) -> None:

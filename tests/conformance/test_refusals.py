@@ -40,3 +40,19 @@ def test_librdkafka_member_of_newer_protocol_hears_refusal(peer: Peer) -> None:
     assert error is not None
     assert error.code() == confluent_kafka.KafkaError._FATAL
     assert "API version not supported: ConsumerGroupHeartbeat" in error.str()
+
+
+def test_librdkafka_member_of_share_group_hears_refusal(peer: Peer) -> None:
+    """It waited in silence where ShareGroupHeartbeat was not advertised."""
+    if peer.local is None:  # Apache Kafka serves share groups
+        return
+    consumer = confluent_kafka.ShareConsumer({**peer.librdkafka, **QUIET, "group.id": "shared"})
+    try:
+        consumer.subscribe(["any"])
+        with pytest.raises(confluent_kafka.KafkaException) as caught:
+            consumer.poll(timeout=WAIT_S)
+    finally:
+        consumer.close()
+    error = caught.value.args[0]
+    assert error.fatal(), error
+    assert "API version not supported" in error.str()

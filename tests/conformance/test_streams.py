@@ -125,6 +125,7 @@ def sums(last: int) -> dict[int, int]:
     return {key: sum(range(key, last, KEYS)) for key in range(KEYS)}
 
 
+@pytest.mark.long
 @pytest.mark.client("Kafka Streams 4.1", "member killed")
 def test_streams_sum_is_right_despite_killed_instance(peer: Peer, instances: Instances) -> None:
     create(peer, INPUT, OUTPUT)

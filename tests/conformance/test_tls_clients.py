@@ -46,6 +46,7 @@ CERTIFIED = {
 }
 USER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users/certified"
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+JAVA_VERSIONS = (pytest.param("TLSv1.2", marks=pytest.mark.long), "TLSv1.3")
 TIMEOUT_S = 120
 
 
@@ -107,7 +108,7 @@ def write_and_read(
 
 
 @pytest.mark.client("Java {jars}", "TLS")
-@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
 def test_kafka_console_tools_round_trip_over_tls(
     secured: LocalCluster, java_config: Path, jars: KafkaJars, version: str
 ) -> None:
@@ -196,7 +197,7 @@ def open_connection(running: LocalCluster) -> Iterator[ssl.SSLSocket]:
 
 
 @pytest.mark.client("Java {jars}", "client certificates")
-@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
 def test_kafkas_own_console_tools_are_their_certificates_user(
     secured: LocalCluster, tmp_path: Path, jars: KafkaJars, version: str
 ) -> None:

@@ -188,15 +188,14 @@ def test_declared_topic_and_brokers_name_their_object(
     altered = run(
         tools, cluster.bootstrap, tools.configs, "--alter", *topic, "--add-config", "flush.ms=5"
     )
-    assert "declared by the object Topic" in altered
-    assert "edit its spec.config." in altered
+    assert "because the object Topic" in altered
+    assert "edit spec.config of that object." in altered
     words = ("--alter", "--topic", "declared", "--partitions", "3")
-    assert "edit its spec.partitions." in run(tools, cluster.bootstrap, tools.topics, *words)
+    told = run(tools, cluster.bootstrap, tools.topics, *words)
+    assert "edit spec.partitions of that object." in told
     broker = ("--entity-type", "brokers", "--entity-name", "0")
     words = ("--alter", *broker, "--add-config", "log.retention.ms=5")
-    assert "declared by the object LogCluster" in run(
-        tools, cluster.bootstrap, tools.configs, *words
-    )
+    assert "of the object LogCluster" in run(tools, cluster.bootstrap, tools.configs, *words)
 
 
 def test_kafka_log_dirs_describes_the_volume(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dev import demo, demo_steps
+from dev import demo, demo_kubernetes, demo_steps
 from dev.demo_steps import Steps, Story, View
 from dev.kubectl import ROOT, GaveUp
 from tests.integration.local_cluster import wait_for
@@ -273,6 +273,16 @@ def test_files_to_apply_exist(keep: bool) -> None:
     assert ("runs on" in " ".join(lines)) is keep
     assert "  http://127.0.0.1:3/metrics  (broker 0)" in lines
     assert "  http://127.0.0.1:4/metrics  (the controller)" in lines
+
+
+def test_kubernetes_demo_ends_with_a_node_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It named the command that removes the node, and not the one that stops it."""
+    monkeypatch.delenv("USE_CURRENT_CONTEXT", raising=False)
+    demo_kubernetes.what_next()
+    said = capsys.readouterr().out
+    assert 0 < said.index("dev/node.sh down") < said.index("dev/node.sh destroy")
 
 
 def test_report_opens_only_with_a_screen() -> None:

@@ -72,6 +72,30 @@ def test_queries_leave_no_placeholder_to_prometheus() -> None:
                 assert left is None, target
 
 
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
+def test_faults_and_restarts_are_marked(dashboard: Dashboard) -> None:
+    marks = grafana.grafana(dashboard)["annotations"]["list"]
+    assert [mark["name"] for mark in marks] == ["Unplanned ISR shrinks", "Granted restarts"]
+    for mark in marks:
+        assert 'namespace=~"$namespace",cluster=~"$cluster"' in mark["expr"]
+        assert re.search(r"\b(CLUSTER|RATE)\b", mark["expr"]) is None
+
+
+def test_legends_say_words_and_no_numbers() -> None:
+    """A legend of the margin was -1, 0, 1 or 2."""
+    for dashboard in ALL:
+        for panel in dashboard.panels:
+            assert "{{margin}}" not in panel.show, panel.title
+    (spare,) = [p for one in ALL for p in one.panels if p.title == "Partitions by spare replicas"]
+    assert [*spare.show] == ["below min ISR", "none", "one", "two or more"]
+
+
+def test_dashboard_says_when_a_disk_is_full() -> None:
+    (broker,) = [one for one in ALL if one.name == "broker"]
+    (panel,) = [one for one in broker.panels if one.title == "Time until the disk is full"]
+    assert panel.unit == "s"
+
+
 def test_matcher_of_what_nobody_chooses_is_refused() -> None:
     with pytest.raises(ValueError, match="BROKER"):
         grafana.query("x{BROKER}", ("namespace", "cluster"))

@@ -1,11 +1,13 @@
 """What goes wrong on the local node, prepared: each within a `with`, and mended at its end."""
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from dev.kubectl import Cluster
 from tests.e2e.drill import SYSTEM, Drill, process_of
 from tests.integration.volume import Volume
 
@@ -79,6 +81,19 @@ def no_api_server(drill: Drill) -> Iterator[None]:
             # With the pod its routes are gone.
             with suppress(subprocess.CalledProcessError):
                 _run(*within, "ip", "route", "del", "unreachable", API_SERVICE_IP)
+
+
+def evict(cluster: Cluster, namespace: str, broker: int) -> None:
+    """Do what `kubectl drain` does to each pod of a node. Raises CommandFailed if the broker's
+    PodDisruptionBudget refuses."""
+    name = f"main-broker-{broker}-0"
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
 
 
 def inside(pid: int) -> tuple[str, ...]:

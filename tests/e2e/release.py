@@ -28,6 +28,11 @@ def install(cluster: Cluster) -> None:
     if os.environ.get("KEEP_RELEASE") == "1":
         return
     subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
+    upgrade(cluster)
+
+
+def upgrade(cluster: Cluster) -> None:
+    """Install the chart, or bring the release back to it."""
     cluster.run(
         "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
         "--namespace", SYSTEM, "--create-namespace",

@@ -312,13 +312,13 @@ def test_schedules_template_obeys_rules_of_verifications(operator: Cluster, name
 
 
 def test_author_names_only_secrets_it_may_read(operator: Cluster, namespace: str) -> None:
-    """In `source.mirrorOf`, of a Verification and of a schedule's template."""
+    """Of a mirror, of a bucket and of a User, in a Verification and in a schedule's template."""
     here, kinds = ("-n", namespace), "verifications.plimsoll.dev,verificationschedules.plimsoll.dev"
-    for user, secret_name in (("author", "other"), ("reader", "mirror")):
+    for user, secrets in (("author", ["other"]), ("reader", ["mirror", "bucket", "app-kafka"])):
         operator.kubectl("create", "role", user, *here, "--verb=create", f"--resource={kinds}")
         operator.kubectl("create", "rolebinding", user, *here, f"--role={user}", f"--user={user}")
-        named, name = f"--resource-name={secret_name}", f"{user}-secret"
-        operator.kubectl("create", "role", name, *here, "--verb=get", "--resource=secrets", named)
+        named, name = [f"--resource-name={one}" for one in secrets], f"{user}-secret"
+        operator.kubectl("create", "role", name, *here, "--verb=get", "--resource=secrets", *named)
         operator.kubectl("create", "rolebinding", name, *here, f"--role={name}", f"--user={user}")
 
     def audit(secret_name: str | None) -> dict[str, Any]:
@@ -334,11 +334,17 @@ def test_author_names_only_secrets_it_may_read(operator: Cluster, namespace: str
 
     wait_for("the rights", lambda: said(audit("mirror"), "reader") == "" or None, 30)
     wait_for("the other's rights", lambda: said(audit(None), "author") == "" or None, 30)
-    assert "Secret mirror, which author may not read" in said(audit("mirror"), "author")
-    scheduled = schedule()
-    scheduled["spec"]["template"] = audit("mirror")["spec"]
-    assert "Secret mirror, which author may not read" in said(scheduled, "author")
-    assert said(scheduled, "reader") == ""
+    kept = {"s3": {"bucket": "proofs", "secret": "bucket"}}
+    for secret, spec in (
+        ("mirror", audit("mirror")["spec"]),
+        ("bucket", verification(allowExisting=True, evidence=kept)["spec"]),
+        ("app-kafka", verification(allowExisting=True, user="app")["spec"]),
+    ):
+        once, scheduled = {**audit(None), "spec": spec}, schedule()
+        scheduled["spec"]["template"] = spec
+        for body in (once, scheduled):
+            assert f"Secret {secret}, which author may not read" in said(body, "author")
+            assert said(body, "reader") == ""
 
 
 def test_others_are_not_restricted(operator: Cluster, namespace: str) -> None:

@@ -10,7 +10,7 @@ from tests.e2e.clients import produce
 from tests.e2e.release import SYSTEM
 from tests.e2e.test_node import a_claim
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
-from tests.e2e.test_recovery import BACK_S, delete_all_but_volumes
+from tests.e2e.test_recovery import BACK_S, delete_all_but_volumes, timed
 
 CLAIM = "plimsoll-backups"
 ORDERS = a_topic(partitions=3, replicationFactor=3, minInSyncReplicas=2)
@@ -64,18 +64,24 @@ def test_cluster_returns_from_its_backup(volume: Cluster, namespace: str) -> Non
     delete_all_but_volumes(cluster, namespace)
     cluster.kubectl("delete", "pvc", "--all", "-n", namespace, "--timeout=90s", timeout_s=120)
     former = {"clusterId": before["clusterId"], "backup": {}, "uncleanRecovery": "Proactive"}
-    apply(cluster, namespace, a_log_cluster(**former), ORDERS)
+    with timed("volumes and objects lost, the backup restored"):
+        apply(cluster, namespace, a_log_cluster(**former), ORDERS)
 
-    def choice() -> str | None:
-        status = log_cluster(cluster, namespace).get("status") or {}
-        choices = (status.get("metadataRestore") or {}).get("choices") or ()
-        return next((str(one["value"]) for one in choices if one.get("fromBackup")), None)
+        def choice() -> str | None:
+            status = log_cluster(cluster, namespace).get("status") or {}
+            choices = (status.get("metadataRestore") or {}).get("choices") or ()
+            return next((str(one["value"]) for one in choices if one.get("fromBackup")), None)
 
-    chosen = wait_for("what may be restored", choice, 120)
-    cluster.kubectl(
-        "annotate", "logcluster", "main", "-n", namespace, f"plimsoll.dev/restore-metadata={chosen}"
-    )
-    after = ready(cluster, namespace, "logcluster", "main", BACK_S)
+        chosen = wait_for("what may be restored", choice, 120)
+        cluster.kubectl(
+            "annotate",
+            "logcluster",
+            "main",
+            "-n",
+            namespace,
+            f"plimsoll.dev/restore-metadata={chosen}",
+        )
+        after = ready(cluster, namespace, "logcluster", "main", BACK_S)
     assert after["status"]["clusterId"] == before["clusterId"]
     ready(cluster, namespace, "topic", "orders")
     again = cluster.get("topic", "orders", namespace)

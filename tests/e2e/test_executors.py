@@ -68,6 +68,7 @@ def ended(cluster: Cluster, namespace: str) -> dict[str, Any] | None:
     return shown if shown.get("phase") in ("Completed", "Failed") else None
 
 
+@pytest.mark.long
 def test_killed_executor_changes_no_verdict(operator: Cluster, one: str) -> None:
     verify(operator, one, SMALL)
 
@@ -125,6 +126,7 @@ def test_quota_that_admits_no_executor_is_told(operator: Cluster, one: str) -> N
     assert "exceeded quota: small" in found["message"]
 
 
+@pytest.mark.long
 def test_executors_without_a_node_are_told(operator: Cluster, one: str) -> None:
     huge = {"requests": {"cpu": "500"}, "limits": {"memory": "1Gi"}}
     verify(operator, one, huge, deadlineSeconds=100)

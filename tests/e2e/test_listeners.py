@@ -150,7 +150,7 @@ NONSENSE = {
     "allowedNamespaces is allowed only with": {**NODE_PORT, "allowedNamespaces": {"from": "All"}},
     "is required with from: Selector": {**PLAIN, "allowedNamespaces": {"from": "Selector"}},
     "and not allowed otherwise": {**PLAIN, "allowedNamespaces": {"from": "Same", "selector": {}}},
-    "not both": {
+    "must not have both": {
         **TLS,
         "tls": {"certificateSecret": "corp", "issuerRef": {"name": "corp"}},
     },

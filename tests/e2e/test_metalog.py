@@ -4,6 +4,7 @@ The CustomResourceDefinitions are the product's under another group, so that the
 log that is in use.
 """
 
+import asyncio
 import statistics
 import time
 import uuid
@@ -83,7 +84,13 @@ class NodeShell:
 
     async def snapshot_names(self) -> list[str]:
         api = self.api()
-        store = SnapshotStore(kube_objects.ObjectReader(api=api, place=self.place, backoff_ms=50))
+        reader = kube_objects.ObjectReader(
+            api=api,
+            place=self.place,
+            backoff_ms=50,
+            bulk=asyncio.Semaphore(kube_objects.AT_ONCE),
+        )
+        store = SnapshotStore(reader)
         names = sorted(index.name for index in await store.indexes())
         await api.close()
         return names

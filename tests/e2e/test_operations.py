@@ -5,7 +5,6 @@ One cluster lives through all of it, test by test, in this order.  Every step is
 controller committed meanwhile: no ISR may fall below min ISR by our own doing.
 """
 
-import json
 import os
 import signal
 import uuid
@@ -24,6 +23,7 @@ from tests.e2e.drill import (
     kill_operator,
     verified,
 )
+from tests.e2e.faults import evict
 
 ALL_STEPS_S = 215
 """So long do all steps take where processors are idle.  Where they take longer another Verification
@@ -240,25 +240,13 @@ def test_killed_copy_target_returns_and_finishes(drill: Drill):
     assert drill.partitions("orders")[0]["replicas"] == moves[0]["replicas"]
 
 
-def evict(drill: Drill, broker: int) -> None:
-    """What `kubectl drain` does to each pod of a node."""
-    name = f"main-broker-{broker}-0"
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": drill.namespace},
-    }
-    path = f"/api/v1/namespaces/{drill.namespace}/pods/{name}/eviction"
-    drill.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
-
-
 def evict_when_permitted(drill: Drill, broker: int) -> None:
     """As `kubectl drain` goes on: a probe that came late makes a pod unready for a moment, and the
     budget refuses meanwhile."""
 
     def permitted() -> bool | None:
         try:
-            evict(drill, broker)
+            evict(drill.cluster, drill.namespace, broker)
         except CommandFailed as refused:
             if "disruption budget" not in str(refused):
                 raise
@@ -275,7 +263,7 @@ def test_eviction_waits_until_the_one_before_is_back(drill: Drill):
     with Watch(drill) as watch:
         evict_when_permitted(drill, first)
         with pytest.raises(CommandFailed, match="disruption budget"):
-            evict(drill, second)
+            evict(drill.cluster, drill.namespace, second)
         evict_when_permitted(drill, second)
         assert is_another(drill, first, before), "the first has no new pod yet"
         # Read after the eviction: the budget may not permit it any sooner.

@@ -19,6 +19,7 @@ from tests.e2e.clients import bootstrap, cluster_names, consume, produce
 from tests.e2e.release import SYSTEM
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
 from tests.e2e.test_outages import scale
+from tests.e2e.test_racks import labelled, node_of
 from tests.kafka_python import left_sockets
 
 from plimsoll_operator.api.labels import AUTHORITY_OF
@@ -62,12 +63,14 @@ def the_yaml() -> list[dict[str, Any]]:
 
 
 class Writer:
-    """Writes one record after the other until stopped. `acknowledged`: those that were."""
+    """Writes one record after the other until stopped. `acknowledged`: those that were.
+    `pauses_s`: how long each of them came after the one before, in seconds."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
         self._stopping = threading.Event()
         self.acknowledged: list[str] = []
+        self.pauses_s: list[float] = []
 
     def run(self) -> None:
         with left_sockets(), cluster_names(self._cluster, self._namespace):
@@ -79,7 +82,7 @@ class Writer:
                 delivery_timeout_ms=8_000,  # what was not acknowledged by then fails: it can close
                 max_block_ms=5_000,
             )
-            number = 0
+            number, last_s = 0, time.monotonic()
             while not self._stopping.is_set():
                 value, number = f"during-{number}", number + 1
                 try:
@@ -87,7 +90,10 @@ class Writer:
                     future.get(timeout=20)
                 except KafkaError:
                     continue
+                now_s = time.monotonic()
+                self.pauses_s.append(now_s - last_s)
                 self.acknowledged.append(value)
+                last_s = now_s
             producer.close(timeout=60)
 
     @contextmanager
@@ -179,8 +185,9 @@ def test_cluster_returns_from_its_volumes(operator: Cluster, namespace: str) -> 
         delete_all_but_volumes(operator, namespace)
     assert len(operator.items("persistentvolumeclaims", namespace)) == 3
 
-    apply(operator, namespace, *the_yaml())
-    after = all_ready(operator, namespace)
+    with timed("the objects of a cluster deleted"):
+        apply(operator, namespace, *the_yaml())
+        after = all_ready(operator, namespace)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert after["status"]["clusterId"] == identity
     again = operator.get("topic", "orders", namespace)
@@ -224,6 +231,11 @@ def lose_volume(cluster: Cluster, namespace: str, broker: int) -> None:
         return (found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]) or None
 
     wait_for(f"broker {broker} to have a new volume", anew, 120)
+    wait_for(
+        f"broker {broker} to serve",
+        lambda: is_true(cluster.get("pod", pod, namespace), "Ready") or None,
+        BACK_S,
+    )
     wait_in_sync(cluster, namespace)
 
 
@@ -304,3 +316,76 @@ def test_one_writer_survives_losses_one_after_another(operator: Cluster, namespa
     assert is_true(found, "MetadataRestored")
     assert set(writer.acknowledged) <= set(consume(operator, namespace, "orders", 3))
     write_as_user(operator, namespace, "as the user")
+
+
+# --- a zone ---------------------------------------------------------------------------------------
+
+
+def name_zones(cluster: Cluster, namespace: str, key: str, brokers: dict[str, list[int]]) -> None:
+    """Let each broker register from a node of its zone: there is one node, so its label changes
+    between the brokers' starts."""
+    node = node_of(cluster, namespace, 0)
+    for zone, ids in brokers.items():
+        cluster.kubectl("label", "node", node, f"{key}={zone}", "--overwrite")
+        for broker in ids:
+            cluster.kubectl("delete", "pod", f"main-broker-{broker}-0", "-n", namespace)
+
+        def told(zone: str = zone, ids: list[int] = ids) -> bool | None:
+            shown = [cluster.get("logbroker", f"main-{broker}", namespace) for broker in ids]
+            racks = [((one or {}).get("status") or {}).get("rack") for one in shown]
+            return racks == [zone] * len(ids) or None
+
+        wait_for(f"brokers {ids} to be in zone {zone}", told, BACK_S)
+
+
+@contextmanager
+def lost_zone(cluster: Cluster, namespace: str, brokers: list[int]) -> Iterator[None]:
+    """Within: these brokers are gone, and no node of their zone takes them."""
+    node = node_of(cluster, namespace, 0)
+    cluster.kubectl("cordon", node)
+    try:
+        for broker in brokers:
+            pod = f"main-broker-{broker}-0"
+            cluster.kubectl("delete", "pod", pod, "-n", namespace, "--grace-period=0", "--force")
+        yield
+    finally:
+        cluster.kubectl("uncordon", node)
+
+
+def wait_out_of_sync(cluster: Cluster, namespace: str) -> None:
+    def short() -> bool | None:
+        found = cluster.get("topic", "orders", namespace)
+        health = ((found or {}).get("status") or {}).get("health") or {}
+        return health.get("fullISR") == 0 or None
+
+    wait_for("no partition to have every replica in sync", short, BACK_S)
+
+
+@pytest.mark.timeout(600)
+def test_lost_zone_stops_no_partition(operator: Cluster, namespace: str) -> None:
+    key = f"zones.test/{namespace}"
+    zones = {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
+    requests = {"cpu": "10m", "memory": "96Mi"}
+    six = {"count": 6, "resources": {"requests": requests}}
+    apply(operator, namespace, a_log_cluster(brokers=six, racks={"topologyKey": key}))
+    ready(operator, namespace, "logcluster", "main", BACK_S)
+    writer = Writer(operator, namespace)
+    with labelled(operator, node_of(operator, namespace, 0), key, "none"):
+        name_zones(operator, namespace, key, zones)
+        ready(operator, namespace, "logcluster", "main", BACK_S)
+        apply(operator, namespace, a_topic(partitions=3, replicationFactor=3, minInSyncReplicas=2))
+        ready(operator, namespace, "topic", "orders")
+        with writer.writing():
+            records_go_on(writer)
+            until_then = len(writer.pauses_s)
+            with lost_zone(operator, namespace, zones["c"]):
+                wait_out_of_sync(operator, namespace)
+                records_go_on(writer)
+            print(f"a zone lost: no record for {max(writer.pauses_s[until_then:]):.1f} s")
+            with timed("the zone back, to the last replica in sync"):
+                wait_in_sync(operator, namespace)
+            with timed("a zone lost for good, to its last broker replaced"):
+                for broker in zones["c"]:
+                    lose_volume(operator, namespace, broker)
+            records_go_on(writer)
+    assert set(writer.acknowledged) <= set(consume(operator, namespace, "orders", 3))

@@ -1,22 +1,26 @@
 """The alerts as the chart renders them: each fires when it should, keeps quiet otherwise, and has a
 runbook.
 
-Needs helm and promtool, which `dev/node.sh install` makes; without them these tests say so.
+Needs helm, which `dev/node.sh install` makes, and promtool, which `dev/prometheus.sh` fetches with
+Debian's Prometheus; without helm these tests say so.
 """
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dev import quick_yaml
 from dev.alert_rules import PLAIN_RULES, plain_rules
+from tests.documented_commands import fences
 from tests.helm.scenes import QUIET, Scene, always, rises, steps
-from tests.helm.test_chart import ROOT, helm, of_kind, tool
+from tests.helm.test_chart import ROOT, helm, of_kind
 
 ENABLED = "metrics.prometheusRule.enabled=true"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+SCRAPING = ROOT / "docs" / "observability.md"
 LIMIT_S = 1_800
 """Of one promtool: seconds of a processor, but this tier gets what others leave of it."""
 HERE = Path(__file__).parent
@@ -33,6 +37,14 @@ def alerts(*settings: str) -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
 
 
+@cache
+def installed_promtool() -> str:
+    found = subprocess.run(
+        [ROOT / "dev" / "prometheus.sh"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return f"{found.stdout.splitlines()[-1]}/promtool"
+
+
 def promtool(folder: Path, tests: list[dict[str, Any]]) -> str:
     """What it complains of, with the rules as rendered, not as written: templating must not eat
     their own templates.  Each test is given the alerts that it asks for: to evaluate the others for
@@ -46,7 +58,7 @@ def promtool(folder: Path, tests: list[dict[str, Any]]) -> str:
         (folder / file).write_text(quick_yaml.dump(document))
         files.append(file)
     done = subprocess.run(
-        [tool("promtool"), "test", "rules", *files],
+        [installed_promtool(), "test", "rules", *files],
         cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
     return "" if done.returncode == 0 else done.stdout + done.stderr
@@ -257,6 +269,23 @@ def test_plain_rules_file_is_what_the_chart_renders():
     assert PLAIN_RULES.read_text() == plain_rules(), "run: python dev/alert_rules.py --write"
 
 
+def test_documented_scrape_config_is_valid(tmp_path: Path) -> None:
+    """Beside `kubernetes_sd_configs`, which Debian's Prometheus is built without."""
+    (found,) = [one for one in fences(SCRAPING) if one.text.startswith("scrape_configs:")]
+    without = found.text.replace("kubernetes_sd_configs: [{role: pod}]", "static_configs: []")
+    assert without != found.text
+    (tmp_path / "prometheus-rules.yaml").write_text(PLAIN_RULES.read_text())
+    (tmp_path / "prometheus.yaml").write_text(without)
+    done = subprocess.run(
+        [installed_promtool(), "check", "config", "prometheus.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (job,) = quick_yaml.load(found.text)["scrape_configs"]
+    made = {one["target_label"] for one in job["relabel_configs"] if "target_label" in one}
+    assert (job["honor_labels"], made) == (True, {"namespace", "cluster", "broker"})
+
+
 def test_every_alert_has_severity_and_meaning():
     for name, rule in alerts().items():
         assert rule["labels"]["severity"] in ("info", "warning", "critical"), name
@@ -290,7 +319,11 @@ def test_runbook_has_its_four_parts_in_order(path: Path):
 
 def test_runbook_index_lists_each_once():
     text = (RUNBOOKS / "README.md").read_text()
-    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", text, re.MULTILINE)
-    assert [name for name, file, _ in rows if name == file] == [name for name, _, _ in rows]
-    severities = {name: rule["labels"]["severity"] for name, rule in alerts().items()}
-    assert {name: severity for name, _, severity in rows} == severities
+    listed: list[tuple[str, str]] = []
+    for section in text.split("\n## ")[1:]:
+        severity = section.splitlines()[0].lower()
+        rows = re.findall(r"^- \[(\w+)\]\((\w+)\.md\)", section, re.MULTILINE)
+        assert [name for name, file in rows if name == file] == [name for name, _ in rows]
+        listed += [(name, severity) for name, _ in rows]
+    assert len(listed) == len(dict(listed))
+    assert dict(listed) == {name: rule["labels"]["severity"] for name, rule in alerts().items()}

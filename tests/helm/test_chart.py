@@ -213,12 +213,22 @@ def test_rendered_objects_have_namespace_and_unique_names():
         ("controller.port=0", "port"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("metrics.prometheusRule.enable=true", "enable"),
+        ("metrics.port=9101", "must differ"),
     ],
 )
 def test_misspelt_and_impossible_values_are_refused(setting: str, sentence: str):
-    done = helm("template", "plimsoll", str(CHART), "--set", setting)
+    done = helm("template", "plimsoll", str(CHART), "--kube-version", "1.34.0", "--set", setting)
     assert done.returncode != 0
     assert sentence in done.stderr
+
+
+def test_single_operator_pod_lets_nodes_be_drained() -> None:
+    (budget,) = of_kind("PodDisruptionBudget")
+    assert budget["spec"]["minAvailable"] == 1
+    assert of_kind("PodDisruptionBudget", "replicas=1") == []
+    half = "podDisruptionBudget.minAvailable=50%"
+    assert of_kind("PodDisruptionBudget", "replicas=1", half) == []
+    assert of_kind("PodDisruptionBudget", "replicas=3", half) != []
 
 
 def test_schema_has_every_value_of_the_defaults():
@@ -428,7 +438,7 @@ def test_admission_policy_binds_operators_account_only() -> None:
     assert confining("admission.enabled=false") == {}
 
 
-def test_author_must_be_able_to_read_mirrors_secret() -> None:
+def test_author_must_be_able_to_read_drivers_secrets() -> None:
     """For schedules, too; the operator makes their Verifications."""
 
     def policies(*settings: str) -> list[Any]:
@@ -439,10 +449,16 @@ def test_author_must_be_able_to_read_mirrors_secret() -> None:
     (policy,) = policies("verification.enabled=true")
     assert about(policy) == {"verifications", "verificationschedules"}
     assert policy["failurePolicy"] == "Fail"
-    (rule,) = policy["validations"]
-    asked = "authorizer.group('').resource('secrets').namespace(request.namespace)"
-    assert asked in rule["expression"]
-    assert "check('get').allowed()" in rule["expression"]
+    named = {one["name"]: one["expression"] for one in policy["variables"]}
+    assert ".?source.?mirrorOf.?secret" in named["mirror"]
+    assert ".?evidence.?s3.?secret" in named["bucket"]
+    assert "user + '-kafka'" in named["login"]
+    assert {one["expression"] for one in policy["validations"]} == {
+        f"variables.{name} == '' || authorizer.group('').resource('secrets')"
+        f".namespace(request.namespace) .name(variables.{name}).check('get').allowed()"
+        for name in ("mirror", "bucket", "login")
+    }
+    assert [one["reason"] for one in policy["validations"]] == ["Forbidden"] * 3
     (operator, _) = policy["matchConditions"]
     assert operator["expression"].startswith("request.userInfo.username != 'system:serviceaccount:")
 

@@ -1,4 +1,4 @@
-"""The closed cluster of chaos: `make chaos SECURE=1`.
+"""The closed cluster of chaos: `make chaos` without OPEN=1.
 
 `plimsoll local --secure` with a user that may write to both topics, and one that may read `plain`
 as a member of the group; both have quotas that what they catch up with after an outage may reach.

@@ -1,28 +1,22 @@
-"""What a hostile client may do with its own names: a grammar, from which a seed draws.
+"""What a hostile client does with its own names: acts, from which tenant_grammar.py draws.
 
-A sentence is a principal and one to three acts that it does at the same time, each with parameters
-of its own.  Seeds up to the number of FIRST are what has once disturbed others; all others are
-drawn.  `mallory` has every right on topics and groups whose names begin with `mallory.`, `nobody`
-has logged in and has no right, a stranger has not logged in.  Acts go on until they are ended or
-have sent their bytes; whoever is closed comes back.
+Each takes its parameters by name.  It goes on until it is ended or has sent its bytes; whoever is
+closed comes back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import random
 import struct
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from tests.fuzz.frames import REQUESTS, Frames
-from tests.integration.tenant_client import LOST, Login, Peer, Place, Refused, frame
+from tests.integration.tenant_client import Login, Peer, frame
+from tests.integration.tenant_foe import MIB, PARTITIONS, TOPIC, Foe
 from tests.integration.tenant_victim import (
     a_batch,
     commit_row,
@@ -32,119 +26,22 @@ from tests.integration.tenant_victim import (
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
-from plimsoll_wire.compression import GZIP, LZ4, SNAPPY, ZSTD, packed
+from plimsoll_wire.compression import packed
 from plimsoll_wire.headers import request_frame
 
-MALLORY, NOBODY, STRANGER = "mallory", "nobody", "stranger"
-PRINCIPALS = (MALLORY, NOBODY, STRANGER)
-TOPIC, PARTITIONS = "mallory.t", 6
-BYTES_MAX = 256 * 2**20
-"""That one act sends."""
-CONNECTIONS_MAX = 300
-"""Of one act."""
-BACK_S = (0.1, 1.0)
-MIB = 2**20
 OPENED_MAX = 20 * MIB
 """What a small batch opens to."""
 METADATA_BYTES = 4_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Phrase:
-    """One act with its parameters."""
-
-    act: str
-    parameters: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"{self.act}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sentence:
-    """What one seed does."""
-
-    seed: int
-    principal: str
-    phrases: tuple[Phrase, ...]
-
-    def __str__(self) -> str:
-        return f"{self.principal}: {' + '.join(map(str, self.phrases))}"
-
-
-class Foe:
-    """One act's connections and what it has sent."""
-
-    def __init__(self, place: Place, login: Login | None, seed: str) -> None:
-        self.place, self.login = place, login
-        self.dice = random.Random(seed)
-        self.did: Counter[str] = Counter()
-        self.tls = place.context()
-        self._left = BYTES_MAX
-
-    @contextlib.asynccontextmanager
-    async def peer(self, *, deaf: bool = False, login: bool = True) -> Any:
-        """A connection to any broker, logged in as the principal."""
-        address = self.dice.choice(self.place.addresses)
-        peer = await Peer.connect(address, self.tls, deaf=deaf)
-        self.did["connections"] += 1
-        try:
-            if login and self.login is not None:
-                await peer.log_in(self.login)
-            yield peer
-        finally:
-            peer.close()
-
-    async def send(self, peer: Peer, data: bytes) -> None:
-        if len(data) > self._left:
-            await asyncio.Event().wait()  # it has sent its bytes: it only stays
-        self._left -= len(data)
-        self.did["bytes"] += len(data)
-        self.did["sent"] += 1
-        await peer.send(data)
-
-    async def often(self, times: int, one: Callable[[], Awaitable[None]]) -> None:
-        """So many at the same time, each again and again."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(times, CONNECTIONS_MAX)):
-                group.create_task(self._again(one))
-
-    async def _again(self, one: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await one()
-            except (*LOST, Refused):
-                self.did["ended by the broker"] += 1
-            await asyncio.sleep(self.dice.uniform(*BACK_S))
-
-    async def flood(
-        self, requests: Callable[[], bytes], *, pause_s: float = 0.0, deaf: bool = False
-    ) -> None:
-        """One connection that sends until it is closed."""
-        async with self.peer(deaf=deaf) as peer:
-            reading = None if deaf else asyncio.create_task(peer.discard())
-            try:
-                while reading is None or not reading.done():
-                    await self.send(peer, requests())
-                    await asyncio.sleep(pause_s)
-            finally:
-                if reading is not None:
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
-            raise ConnectionResetError("the broker closed it")
-
-
-# --- the acts: each takes its parameters by name --------------------------------------------------
-
-
-def _group(foe: Foe, groups: int) -> str:
+def group_of(foe: Foe, groups: int) -> str:
     return f"mallory.g{foe.dice.randrange(groups)}"
 
 
-def _commit(foe: Foe, groups: int, rows: int) -> bytes:
+def stored_offsets(foe: Foe, groups: int, rows: int) -> bytes:
     text = "x" * METADATA_BYTES
     values = {
-        "group_id": _group(foe, groups),
+        "group_id": group_of(foe, groups),
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,
@@ -155,7 +52,7 @@ def _commit(foe: Foe, groups: int, rows: int) -> bytes:
 
 async def commits(foe: Foe, connections: int, groups: int, rows: int) -> None:
     """Commits of 4 kB of metadata for each partition to thousands of groups."""
-    await foe.often(connections, lambda: foe.flood(lambda: _commit(foe, groups, rows)))
+    await foe.often(connections, lambda: foe.flood(lambda: stored_offsets(foe, groups, rows)))
 
 
 async def unread_offsets(foe: Foe, connections: int, groups: int, asked: int) -> None:
@@ -163,10 +60,10 @@ async def unread_offsets(foe: Foe, connections: int, groups: int, asked: int) ->
     topics = [{"name": TOPIC, "partition_indexes": list(range(PARTITIONS))}]
 
     async def stored() -> None:
-        await foe.flood(lambda: _commit(foe, groups, PARTITIONS), pause_s=0.002)
+        await foe.flood(lambda: stored_offsets(foe, groups, PARTITIONS), pause_s=0.002)
 
     def request() -> bytes:
-        named = [{"group_id": _group(foe, groups), "topics": topics} for _ in range(asked)]
+        named = [{"group_id": group_of(foe, groups), "topics": topics} for _ in range(asked)]
         return frame(ApiKey.OFFSET_FETCH, 8, {"groups": named, "require_stable": False})
 
     async with asyncio.TaskGroup() as group:
@@ -262,23 +159,27 @@ async def produces(foe: Foe, connections: int, kilobytes: int, pause_ms: int) ->
     await foe.often(connections, lambda: foe.flood(lambda: request, pause_s=pause_ms / 1000))
 
 
+def timed_offsets(foe: Foe, topic: str, indexes: list[int]) -> bytes:
+    """ListOffsets of moments that lie within logs."""
+    now_ms = time.time_ns() // 1_000_000
+    asked = [
+        {
+            "partition_index": index,
+            "current_leader_epoch": -1,
+            "timestamp": now_ms - foe.dice.randrange(100_000),
+        }
+        for index in indexes
+    ]
+    topics = [{"name": topic, "partitions": asked}]
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    return frame(ApiKey.LIST_OFFSETS, 6, values)
+
+
 async def times(foe: Foe, connections: int, rows: int) -> None:
     """ListOffsets of moments that lie within logs."""
 
-    def request() -> bytes:
-        now_ms = time.time_ns() // 1_000_000
-        asked = [
-            {
-                "partition_index": number % PARTITIONS,
-                "current_leader_epoch": -1,
-                "timestamp": now_ms - foe.dice.randrange(100_000),
-            }
-            for number in range(rows)
-        ]
-        topics = [{"name": TOPIC, "partitions": asked}]
-        values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-        return frame(ApiKey.LIST_OFFSETS, 6, values)
-
+    indexes = [number % PARTITIONS for number in range(rows)]
+    request = partial(timed_offsets, foe, TOPIC, indexes)
     await foe.often(connections, lambda: foe.flood(request, pause_s=0.01))
 
 
@@ -352,7 +253,7 @@ async def groups_listed(foe: Foe, connections: int, named: int) -> None:
     def request() -> bytes:
         if foe.dice.random() < 0.5:
             return frame(ApiKey.LIST_GROUPS, 4, {"states_filter": []})
-        names = [_group(foe, 10_000) for _ in range(named)]
+        names = [group_of(foe, 10_000) for _ in range(named)]
         values = {"groups": names, "include_authorized_operations": True}
         return frame(ApiKey.DESCRIBE_GROUPS, 5, values)
 
@@ -398,7 +299,7 @@ async def members(foe: Foe, connections: int, groups: int, kilobytes: int) -> No
     protocol = bytes(kilobytes * 1024)
 
     def request() -> bytes:
-        return frame(ApiKey.JOIN_GROUP, 3, join_values(_group(foe, groups), "", protocol))
+        return frame(ApiKey.JOIN_GROUP, 3, join_values(group_of(foe, groups), "", protocol))
 
     await foe.often(connections, lambda: foe.flood(request, pause_s=0.01))
 
@@ -511,136 +412,3 @@ async def producers(foe: Foe, connections: int) -> None:
     await foe.often(
         connections, lambda: foe.flood(lambda: frame(ApiKey.INIT_PRODUCER_ID, 3, values))
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Production:
-    """An act, which principals may do it, and from what its parameters are drawn."""
-
-    act: Callable[..., Coroutine[Any, Any, None]]
-    principals: tuple[str, ...]
-    choices: dict[str, tuple[int, ...]]
-
-
-USERS = (MALLORY, NOBODY)
-FEW, SOME, MANY = (1, 2, 4), (4, 16, 40), (100, 200, 300)
-GRAMMAR: dict[str, Production] = {
-    "commits": Production(
-        commits, (MALLORY,), {"connections": FEW, "groups": (100, 2_500, 50_000), "rows": (1, 6)}
-    ),
-    "unread_offsets": Production(
-        unread_offsets, (MALLORY,), {"connections": SOME, "groups": (800, 5_000), "asked": (1, 50)}
-    ),
-    "half_requests": Production(
-        half_requests,
-        USERS,
-        {"connections": SOME, "kilobytes": (15, 1_024, 40_000), "crawl_ms": (50, 1_000, 5_000)},
-    ),
-    "parked_fetches": Production(
-        parked_fetches,
-        USERS,
-        {"connections": SOME, "partitions": (6, 1_000, 10_000), "wait_ms": (500, 30_000)},
-    ),
-    "unread_fetches": Production(
-        unread_fetches, (MALLORY,), {"connections": SOME, "polls": (1, 64)}
-    ),
-    "bombs": Production(
-        bombs,
-        USERS,
-        {"connections": FEW, "codec": (GZIP, SNAPPY, LZ4, ZSTD), "uneven": (0, 1)},
-    ),
-    "produces": Production(
-        produces, USERS, {"connections": FEW, "kilobytes": (1, 60, 150), "pause_ms": (20, 200)}
-    ),
-    "times": Production(times, USERS, {"connections": FEW, "rows": (1, 6, 5_000)}),
-    "topics": Production(
-        topics, USERS, {"connections": FEW, "made": (1, 20), "partitions": (1, 10, 1_000)}
-    ),
-    "metadata": Production(
-        metadata, USERS, {"connections": FEW, "names": (1, 100, 5_000), "create": (0, 1)}
-    ),
-    "configs": Production(
-        configs, USERS, {"connections": FEW, "names": (1, 100, 3_000), "documented": (0, 1)}
-    ),
-    "groups_listed": Production(
-        groups_listed, USERS, {"connections": FEW, "named": (1, 100, 5_000)}
-    ),
-    "arrays": Production(
-        arrays,
-        USERS,
-        {"connections": (*SOME, 100), "items": (1_000, 19_000, 150_000), "deaf": (0, 1)},
-    ),
-    "members": Production(
-        members, USERS, {"connections": SOME, "groups": (1, 50, 5_000), "kilobytes": (1, 60)}
-    ),
-    "connections_held": Production(connections_held, PRINCIPALS, {"connections": (*SOME, *MANY)}),
-    "reconnects": Production(reconnects, PRINCIPALS, {"connections": FEW}),
-    "anything": Production(
-        anything, PRINCIPALS, {"connections": SOME, "damaged": (0, 1), "deaf": (0, 1)}
-    ),
-    "half_handshakes": Production(
-        half_handshakes, (STRANGER,), {"connections": (*SOME, *MANY), "noise": (0, 1)}
-    ),
-    "wrong_passwords": Production(
-        wrong_passwords, (STRANGER,), {"connections": SOME, "users": (1, 100_000)}
-    ),
-    "before_login": Production(
-        before_login, PRINCIPALS, {"connections": SOME, "size": (100, 50_000, 50 * MIB)}
-    ),
-    "producers": Production(producers, USERS, {"connections": FEW}),
-}
-
-
-def _first(principal: str, act: str, **parameters: int) -> tuple[str, Phrase]:
-    return principal, Phrase(act, tuple(parameters.items()))
-
-
-FIRST: tuple[tuple[str, Phrase], ...] = (
-    _first(MALLORY, "unread_offsets", connections=16, groups=800, asked=50),
-    _first(MALLORY, "commits", connections=4, groups=2_500, rows=6),
-    _first(NOBODY, "half_requests", connections=4, kilobytes=40_000, crawl_ms=5_000),
-    _first(MALLORY, "parked_fetches", connections=40, partitions=10_000, wait_ms=30_000),
-    _first(NOBODY, "bombs", connections=4, codec=ZSTD, uneven=1),
-    _first(MALLORY, "bombs", connections=4, codec=ZSTD, uneven=1),
-    _first(MALLORY, "times", connections=4, rows=5_000),
-    _first(MALLORY, "topics", connections=2, made=20, partitions=10),
-    _first(NOBODY, "metadata", connections=1, names=100, create=0),
-    _first(MALLORY, "metadata", connections=2, names=100, create=1),
-    _first(MALLORY, "groups_listed", connections=4, named=100),
-    _first(MALLORY, "configs", connections=4, names=3_000, documented=1),
-    _first(STRANGER, "connections_held", connections=300),
-    _first(STRANGER, "half_handshakes", connections=300, noise=0),
-    _first(STRANGER, "wrong_passwords", connections=40, users=100_000),
-    _first(MALLORY, "arrays", connections=100, items=19_000, deaf=0),
-    _first(NOBODY, "arrays", connections=100, items=150_000, deaf=0),
-)
-"""Of seeds 1, 2, 3 and so on."""
-
-
-def drawn(seed: int) -> Sentence:
-    """The same one for the same seed."""
-    if 1 <= seed <= len(FIRST):
-        principal, phrase = FIRST[seed - 1]
-        return Sentence(seed, principal, (phrase,))
-    dice = random.Random(seed)
-    principal = dice.choice(PRINCIPALS)
-    possible = [name for name, one in GRAMMAR.items() if principal in one.principals]
-    chosen = dice.sample(possible, dice.choice((1, 1, 2, 3)))
-    return Sentence(seed, principal, tuple(_phrase(name, dice) for name in chosen))
-
-
-def _phrase(name: str, dice: random.Random) -> Phrase:
-    choices = GRAMMAR[name].choices
-    return Phrase(name, tuple((one, dice.choice(values)) for one, values in choices.items()))
-
-
-async def play(
-    sentence: Sentence, place: Place, logins: dict[str, Login], did: dict[str, Counter[str]]
-) -> None:
-    """Until it is cancelled; `did` is told of each act what it came to."""
-    async with asyncio.TaskGroup() as group:
-        for number, phrase in enumerate(sentence.phrases):
-            login = logins.get(sentence.principal)
-            foe = Foe(place, login, f"{sentence.seed} {number}")
-            did[phrase.act] = foe.did
-            group.create_task(GRAMMAR[phrase.act].act(foe, **dict(phrase.parameters)))

@@ -9,6 +9,7 @@ import ssl
 import struct
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 from tests.plimsoll_core.security.scram_client import ScramClient
@@ -42,10 +43,12 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where brokers listen, by id, and the PEM file of the authority that signed for them."""
+    """Where brokers listen, by id, the PEM file of the authority that signed for them, and the
+    local cluster's directory, with which an owner of a namespace reaches the API server."""
 
     addresses: tuple[tuple[str, int], ...]
     authority: str
+    directory: Path
 
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.authority)
@@ -108,10 +111,15 @@ class Peer:
         """The answer; raises one of LOST."""
         async with asyncio.timeout(ANSWER_S):
             await self.send(frame(key, version, values))
-            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-            reply = await self._reader.readexactly(size)
+            reply = await self.answered()
         head = 4 + (is_flexible(key, version) and key != ApiKey.API_VERSIONS)
         return decode_response(key, version, reply[head:])
+
+    async def answered(self) -> bytes:
+        """The next reply, whatever it says; raises one of LOST."""
+        async with asyncio.timeout(ANSWER_S):
+            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+            return await self._reader.readexactly(size)
 
     async def send(self, data: bytes) -> None:
         """Waits until the transport has room again: for ever, where the broker reads nothing."""

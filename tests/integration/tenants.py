@@ -1,11 +1,12 @@
-"""A hostile principal against one that measures: `make tenants FOR=600 SEED=1`.
+"""A hostile principal against one that measures: `make tenants FOR=600`, `SEED=n`, `ACT=name`.
 
 A local cluster with TLS, logins and rights (`plimsoll local --secure`), each broker within a memory
 limit and a few thousand descriptors, without any quota.  A tenant measures alone, then beside each
-attack that a seed draws (tenant_attacks.py), then until all that was begun has ended
+attack that a seed draws (tenant_grammar.py), then until all that was begun has ended
 (tenant_victim.py).  Judged after each: no error for the tenant, no broker gone, memory within the
 limit, descriptors, bytes of logs; and latency, at most twice that of alone or 250 ms more.  Each
-step's seed is the one before plus one.  The table is Markdown.
+step's seed is the one before plus one; without one, the first is the lowest that has an attack of
+its own.  The table is Markdown.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -30,12 +32,21 @@ from typing import Any
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.integration import tenant_attacks
 from tests.integration.declared import log_cluster
 from tests.integration.listening import free_ports
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
-from tests.integration.tenant_attacks import Sentence, drawn, play
 from tests.integration.tenant_client import Login, Place
+from tests.integration.tenant_foe import PARTITIONS
+from tests.integration.tenant_foe import TOPIC as HOSTILE_TOPIC
+from tests.integration.tenant_grammar import (
+    FIRST,
+    GRAMMAR,
+    LOWEST,
+    Sentence,
+    drawn,
+    drawn_of,
+    play,
+)
 from tests.integration.tenant_victim import OPERATIONS, TOPIC, Victim
 
 from plimsoll_core.addresses import split_address
@@ -96,8 +107,10 @@ def a_user(name: str) -> str:
 def a_cluster(directory: Path, brokers: int) -> Iterator[LocalCluster]:
     """With the users' logins and both topics."""
     config = {"memory.limit.bytes": MEMORY, "group.initial.rebalance.delay.ms": 0}
+    anybody = {"allowedNamespaces": {"from": "All"}}
+    declared = log_cluster(brokers, config=config, users=anybody, topics=anybody)
     file = directory / "tenants.yaml"
-    file.write_text("\n---\n".join([log_cluster(brokers, config=config), *map(a_user, USERS)]))
+    file.write_text("\n---\n".join([declared, *map(a_user, USERS)]))
     (port,) = free_ports(1)
     arguments = ("--secure", "--port", str(port))
     with Limited(
@@ -122,7 +135,7 @@ def create_topics(cluster: LocalCluster, brokers: int) -> None:
     small = {"retention.bytes": str(8 * MIB), "segment.bytes": str(2 * MIB)}
     made = [
         NewTopic(name, partitions, min(3, brokers), config=small)
-        for name, partitions in ((TOPIC, 1), (tenant_attacks.TOPIC, tenant_attacks.PARTITIONS))
+        for name, partitions in ((TOPIC, 1), (HOSTILE_TOPIC, PARTITIONS))
     ]
     for future in admin.create_topics(made).values():
         future.result(WAIT_S)
@@ -130,7 +143,7 @@ def create_topics(cluster: LocalCluster, brokers: int) -> None:
 
 def place_of(cluster: LocalCluster) -> Place:
     addresses = tuple(split_address(one) for one in cluster.bootstrap.split(","))
-    return Place(addresses, str(cluster.ready["authority"]))
+    return Place(addresses, str(cluster.ready["authority"]), cluster.directory)
 
 
 def logins_of(cluster: LocalCluster) -> dict[str, Login]:
@@ -311,14 +324,14 @@ HEAD = (
 
 def by_act(steps: list[Step]) -> Iterator[str]:
     """A table for readers: a row for each principal's act, alone or with others, and in it the
-    worst of all steps: p99 alone → beside.  Without blanks: documents have a limit of words."""
+    worst of all steps: p99 alone → beside.  With few blanks: documents have a limit of words."""
     names = "|".join(f"{name} p99, ms" for name in OPERATIONS)
     yield f"|act|attacks|{names}|worst, ms|errors|memory, MiB|descriptors|log, KiB|noticed|"
     yield "|---" * 11 + "|"
     found: dict[str, list[Step]] = {}
     for step in steps:
         for phrase in step.sentence.phrases:
-            found.setdefault(f"{step.sentence.principal}: `{phrase.act}`", []).append(step)
+            found.setdefault(f"{step.sentence.principal}:`{phrase.act}`", []).append(step)
     for name, those in sorted(found.items()):
         cells = [name, str(len(those))]
         for operation in OPERATIONS:
@@ -413,55 +426,95 @@ async def a_run(directory: Path, plan: Plan) -> AsyncIterator[Run]:
             yield Run(cluster, victim, hostile, plan)
 
 
-async def attacked(directory: Path, seeds: Iterator[int], seconds: float, plan: Plan) -> list[Step]:
-    """Steps until the time is over; prints each as it ends."""
-    steps: list[Step] = []
+async def attacked(
+    directory: Path, sentences: Iterator[Sentence], seconds: float, plan: Plan, steps: list[Step]
+) -> None:
+    """Steps until the time is over, or the attacks; adds and prints each as it ends."""
     async with a_run(directory, plan) as run:
         print("\n".join(HEAD), flush=True)
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            steps.append(step := await run.step(drawn(next(seeds))))
+        for sentence in sentences:
+            if time.monotonic() >= end_s:
+                break
+            steps.append(step := await run.step(sentence))
             print(step.row(), flush=True)
             for act, did in step.did.items():
                 counts = ", ".join(f"{name} {count}" for name, count in sorted(did.items()))
                 print(f"{step.sentence.seed} {act}: {counts}", file=sys.stderr, flush=True)
             if any(one.startswith("ended") for one in step.wrong):
                 break
-    return steps
 
 
-def _write(arguments: str, table: list[str]) -> None:
+def summary(steps: list[Step], seconds: float, brokers: int) -> Iterator[str]:
+    """What was run, and what of it was beyond the bounds: a line each."""
+    seeds = [step.sentence.seed for step in steps]
+    wrong = [step for step in steps if step.wrong]
+    yield (
+        f"`python -m tests.integration.tenants` with seeds {min(seeds)} to {max(seeds)}, "
+        f"{seconds / 60:.0f} minutes, {brokers} brokers, operator, tenant and attacker on "
+        f"{os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}: {len(steps)} attacks, "
+        f"{len(wrong)} noticed{':' if wrong else '.'}"
+    )
+    if wrong:
+        yield ""
+    for step in wrong:
+        attack = str(step.sentence).replace(" ", "")
+        yield f"- {step.sentence.seed}: `{attack}`: {'; '.join(step.wrong)}"
+
+
+def _write(lines: list[str]) -> None:
     """Between two marks."""
     before, begun, rest = DOCUMENT.read_text().partition(BEGIN)
     _, ended, after = rest.partition(END)
     assert begun
     assert ended, f"{DOCUMENT} has the marks"
-    head = f"`python -m tests.integration.tenants` with {arguments}, {time.strftime('%Y-%m-%d')}:"
-    lines = (f"{before}{BEGIN}", head, "", *table, f"{END}{after}")
-    DOCUMENT.write_text("\n".join(lines))
+    DOCUMENT.write_text("\n".join((f"{before}{BEGIN}", *lines, f"{END}{after}")))
+
+
+def _sentences(seed: int | None, acts: list[str] | None) -> Iterator[Sentence]:
+    """`acts`: each alone, one after another; without a seed once, else again with the next."""
+    if not acts:
+        yield from map(drawn, itertools.count(LOWEST if seed is None else seed))
+        return
+    named = {one.phrases[0].act: one for one in map(drawn, range(len(FIRST), LOWEST - 1, -1))}
+    if seed is None:
+        yield from (named.get(act) or drawn_of(act, 0) for act in acts)
+        return
+    for number in itertools.count(seed):
+        yield from (drawn_of(act, number) for act in acts)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.tenants")
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=1, help="of the first step")
+    parser.add_argument("--seed", type=int, help=f"of the first step; else {LOWEST}")
+    parser.add_argument(
+        "--act",
+        action="append",
+        choices=sorted(GRAMMAR),
+        help="that act alone, as it is named first in the grammar; with --seed as this draws it",
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
     parser.add_argument("--write", action="store_true", help="the table into docs/security.md")
     parser.add_argument("--keep", type=Path, help="an empty directory for data and logs")
     given = parser.parse_args()
-    seeds: Any = iter(range(given.seed, 2**62))
+    steps: list[Step] = []
+    began = time.monotonic()
+    sentences = _sentences(given.seed, given.act)
     with tempfile.TemporaryDirectory() as directory:
         work = given.keep or Path(directory)
         work.mkdir(parents=True, exist_ok=True)
         plan = Plan(brokers=given.brokers)
-        steps = asyncio.run(attacked(work, seeds, given.seconds, plan))
-    wrong = [step for step in steps if step.wrong]
-    table = [*by_act(steps)]
-    print("", *table, sep="\n")
-    if given.write:
-        _write(f"`{' '.join(sys.argv[1:])}`", table)
-    print(f"\n{len(steps)} attacks, {len(wrong)} of them noticed by others or beyond bounds")
-    return 1 if wrong else 0
+        try:
+            asyncio.run(attacked(work, sentences, given.seconds, plan, steps))
+        finally:
+            if steps:
+                lines = [*summary(steps, time.monotonic() - began, given.brokers), ""]
+                lines += by_act(steps)
+                print("", *lines, sep="\n")
+                if given.write:
+                    _write(lines)
+    return 1 if any(step.wrong for step in steps) else 0
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ def test_lost_metadata_is_restored_from_the_backup(tmp_path: Path) -> None:
         wait_for("the backup goes on", lambda: backed_up(cluster))
 
 
+@pytest.mark.long
 def test_killed_operator_leaves_a_whole_backup(tmp_path: Path) -> None:
     """Topics that were made before the last stored offset are in it; the next operator goes on."""
     file = declare(tmp_path / "main.yaml")

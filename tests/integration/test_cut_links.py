@@ -70,7 +70,7 @@ def failing(link: Link, how: str) -> AbstractContextManager[None]:
     return link.hold() if how == "silent" else link.cut(reset=how == "reset")
 
 
-@pytest.mark.parametrize("how", ["closed", "reset", "silent"])
+@pytest.mark.parametrize("how", [pytest.param("closed", marks=pytest.mark.long), "reset", "silent"])
 def test_briefly_cut_controller_fences_nobody(
     cluster: LocalCluster, linked: Link, how: str
 ) -> None:

@@ -115,7 +115,7 @@ def test_what_if_counts_what_would_stop(plugin: Plugin) -> None:
     assert {row["topic"] for row in two["underPartitions"]} >= {"made"}
     every = plugin.data("what-if", "0", "1", "2")
     assert every["offline"] >= 3
-    assert plugin.refusal("what-if", "7") == "There is no broker 7 in this cluster."
+    assert plugin.refusal("what-if", "7") == "This cluster has no broker 7."
 
 
 def test_adopted_topic_is_declared_unchanged(plugin: Plugin) -> None:
@@ -227,10 +227,11 @@ def test_why_lists_changes_after_total_crash(tmp_path: Path) -> None:
         assert told[:2] == [made, lost]
         assert told[-1]["isr"] is not None
         assert len(told[-1]["isr"]) == 3
-        assert "The history archive lacks the metadata changes before this one." not in {
+        assert "The archive of the metadata history lacks the changes at this point." not in {
             one["what"] for one in told
         }
-        assert "No changes in that time." in plugin.text("why", "t", "0", "--since", "0s")
+        nothing = plugin.text("why", "t", "0", "--since", "0s")
+        assert "Partition t-0 did not change in that time." in nothing
         assert "Topic t has no partition 9" in plugin.refusal("why", "t", "9")
 
 

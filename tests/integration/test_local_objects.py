@@ -252,7 +252,9 @@ def test_directory_without_its_objects_keeps_its_topics(
         assert lost == []
 
 
-@pytest.mark.parametrize("deleted", [False, True], ids=["edited", "deleted"])
+@pytest.mark.parametrize(
+    "deleted", [pytest.param(False, marks=pytest.mark.long), True], ids=["edited", "deleted"]
+)
 def test_grown_cluster_shrinks_to_its_file(tmp_path: Path, deleted: bool) -> None:
     cluster = LocalCluster(tmp_path / "c", brokers=2)
     grow = {"spec": {"brokers": {"count": 3}}}

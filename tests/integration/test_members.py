@@ -35,7 +35,9 @@ def folders(cluster: LocalCluster, broker_id: int) -> list[str]:
     return sorted(path.name for path in found)
 
 
-@pytest.mark.parametrize("wiped", [False, True], ids=["kept volume", "new volume"])
+@pytest.mark.parametrize(
+    "wiped", [False, pytest.param(True, marks=pytest.mark.long)], ids=["kept volume", "new volume"]
+)
 def test_removed_broker_returns_under_its_number(tmp_path: Path, wiped: bool) -> None:
     topic, back = (tmp_path / f"{name}.yaml" for name in ("topic", "back"))
     topic.write_text(TOPIC)

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from dev.grafana import Dashboard, dashboards
-from dev.panels import Window, looked_up
+from dev.grafana import MARKS, Dashboard, Mark, dashboards, query
+from dev.panels import Window, chosen, looked_up
 from dev.prometheus import Prometheus, Target
 from tests.integration.declared import log_cluster
 from tests.integration.listening import OURS
@@ -264,6 +264,13 @@ def test_every_rule_is_evaluated_on_metrics_that_exist(watched: Watched) -> None
             "all that rules ask for", lambda: asked - watched.prometheus.names() <= TROUBLE, 30, 0.5
         )
     assert asked - watched.prometheus.names() - TROUBLE == set()
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=lambda one: one.title)
+def test_faults_and_restarts_were_marked(watched: Watched, mark: Mark) -> None:
+    window = Window(begin_s=watched.begin_s, end_s=time.time())
+    text = chosen(query(mark.show, ("namespace", "cluster")), OWN)
+    assert watched.prometheus.over_time(text, window.begin_s, window.end_s, window.step_s)
 
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda one: one.name)

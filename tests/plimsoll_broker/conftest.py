@@ -13,7 +13,7 @@ from tests.plimsoll_broker.trio import Broker, Controller
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.cluster.topic_configs import FLOORS
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.messages.topics import EnsureInternalTopic
 
 
@@ -57,7 +57,7 @@ async def members(
     controller.image = apply(
         controller.image, MetadataVersionFinalized(cause="test", metadata_version=2)
     )
-    controller.settings = replace(controller.settings, offsets_topic=OffsetsTopic(partitions=1))
+    controller.settings = replace(controller.settings, offsets_topic=InternalTopic(partitions=1))
     controller.create("t", (0, 1, 2))
     controller.request(EnsureInternalTopic(name=TOPIC))
     for member in found:

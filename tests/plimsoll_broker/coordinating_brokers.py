@@ -7,16 +7,19 @@ from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker
 
-from plimsoll_broker.coordinator.coordinators import Coordinators, InternalTopics
-from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
+from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.groups.state import apply as apply_group
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
+from plimsoll_wire.coordinator_records import decode_group_record
 from plimsoll_wire.record_sets import iter_records
+from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 
 TOPIC = "__consumer_offsets"
 Three = tuple[Broker, Broker, Broker]
@@ -106,6 +109,6 @@ def replayed(broker: Broker) -> GroupsState:
         position += header.length
         for offset, key, value in iter_records(header, body):
             record = decode_group_record(key, value)
-            assert not isinstance(record, UnknownGroupRecord)
+            assert not isinstance(record, UnknownKeyedRecord)
             apply_group(state, record, offset)
     return state

@@ -10,8 +10,8 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel
 from tests.plimsoll_core.groups.coordinator_model import an_image as topics
 
 from plimsoll_broker.coordinator.answers import Asker
-from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.coordinator.group_measures import GroupStats
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import group_handlers
 from plimsoll_broker.server.connection_state import ConnectionState
@@ -33,6 +33,7 @@ class FakeCoordinators:
     what could be."""
 
     groups = members = 0
+    transactions = None
 
     def __init__(self, *, looks_on: bool) -> None:
         settings = GroupSettings()

@@ -24,7 +24,7 @@ from plimsoll_wire.api_versions import ApiKey
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-OVERRIDDEN = "Topic orders is declared by the object Topic shop/orders; edit its spec.config."
+OVERRIDDEN = "The object Topic shop/orders declares it; edit spec.config of that object."
 
 
 def changed(request, code=0, message=""):
@@ -148,7 +148,7 @@ async def test_controller_s_refusal_is_told_with_its_sentence(harness):
             "names no group",
         ),
         (a_resource(99, "x", ("a", SET, "b")), 42, "type 99"),
-        (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "the operation 7 on a config"),
+        (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "operation 7 on a config"),
     ],
 )
 async def test_what_no_controller_can_do_is_refused_here(harness, resource, code, words):

@@ -98,11 +98,31 @@ async def test_name_is_requested_once_and_again_later(harness, monkeypatch):
     assert asked_for(harness) == [("new",), ("new",)]
 
 
-async def test_auto_creation_requests_are_bounded(harness, monkeypatch):
-    monkeypatch.setattr(metadata, "NAMES_MAX", 3)
-    await ask(harness, "a", "b")
-    await ask(harness, "c", "d", "e")
-    assert asked_for(harness) == [("a", "b"), ("c",)]
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(metadata, "NAMES_MAX", 6)
+    monkeypatch.setattr(metadata, "NAMES_FLOOR", 0)
+    monkeypatch.setattr(metadata, "AGAIN_S", 3_600.0)
+    found = Harness(**{"auto.create.topics.enable": "true"})
+    found.answer = made
+    return found
+
+
+async def test_auto_creation_requests_are_bounded(few):
+    await ask(few, "a", "b")
+    await ask(few, "c", "d", "e")
+    assert asked_for(few) == [("a", "b"), ("c",)]
+
+
+async def test_flood_leaves_room_for_others_topics(few):
+    """Whoever asked for a thousand names a second kept everybody's topics from being made."""
+    for client, names in (("mallory", "abcdefgh"), ("victim", "vw")):
+        connection = ConnectionState()
+        connection.logged_in_as(f"User:{client}")
+        token = SERVING.set(connection)
+        await ask(few, *names)
+        SERVING.reset(token)
+    assert asked_for(few) == [("a", "b", "c"), ("v",)]
 
 
 async def test_long_request_has_its_topics_made(harness):
@@ -185,7 +205,7 @@ async def test_names_of_long_request_are_checked_in_thread(harness, monkeypatch)
     names = [f"topic-{number}" for number in range(2 * metadata.NAMES_MAX)]
     assert set(await ask(harness, *names)) == {3}
     assert here not in threads
-    assert len(asked_for(harness)[0]) == metadata.NAMES_MAX
+    assert len(asked_for(harness)[0]) == metadata.NAMES_MAX // 2
 
 
 async def test_auto_creations_of_one_client_log_boundedly(harness, monkeypatch, caplog):

@@ -28,7 +28,7 @@ CLUSTER = UUID(int=1)
 class Broker:
     """The listeners of one broker, and what was registered."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: int | None = None) -> None:
         self.implicit, self.plain, self.tls = free_ports(3)
         self.pki = directory / "pki"
         self.pki.mkdir()
@@ -41,6 +41,7 @@ class Broker:
             replication=Address(host=HOST, port=0),
             controllers=("c:1",),
             certificates=str(self.pki),
+            open_files_max=files,
         )
         self.handlers = Handlers()
         memory = ClientMemory(budgets_of(None))
@@ -257,3 +258,25 @@ async def test_declared_connection_limits_apply_with_fewer_for_tls(
     await broker.settle(plain(broker, connections_max=7), tls(broker, connections_max=9))
     assert servers["internal"].limits.connections_max == 7
     assert servers["tls"].limits.connections_max == 9
+
+
+async def test_all_listeners_share_the_room_for_connections(tmp_path: Path) -> None:
+    """Each had three eighths of the descriptors, or whatever its declaration said."""
+    broker = Broker(tmp_path, files=1024)
+    broker.certify()
+    try:
+        await broker.settle(plain(broker))
+        servers = broker.listeners.servers
+        assert servers["internal"].limits.connections_max == 384
+        await broker.settle(plain(broker, connections_max=10), tls(broker, connections_max=100_000))
+        servers = broker.listeners.servers
+        limits = {name: one.limits.connections_max for name, one in servers.items()}
+        assert limits == {"internal": 10, "tls": 374}
+        silent = [await connected(broker.tls) for _ in range(49)]
+        assert await silent[0].reader.read() == b""
+        assert servers["tls"].handshakes is not None
+        assert servers["tls"].handshakes.half_open == 48
+        for one in silent:
+            one.writer.close()
+    finally:
+        await broker.listeners.stop()

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plimsoll_broker.replication import fetcher, peer_connection
 from plimsoll_broker.server.client_memory import (
     MIB,
+    REPLICATED_BYTES_MAX,
     Intake,
     MemoryAccount,
     Pool,
@@ -250,3 +252,10 @@ def test_budgets_follow_from_the_memory(memory, replies, requests, frame):
 def test_stated_budgets_hold_and_fit_a_frame():
     found = budgets_of(512 * MIB, replies=10 * MIB, requests=20 * MIB, frame=50 * MIB)
     assert (found.replies, found.requests, found.frame) == (10 * MIB, 20 * MIB, 20 * MIB)
+
+
+def test_followers_receive_largest_batch_of_clients():
+    """Otherwise it would end the replication of all that they fetch from its leader."""
+    largest = budgets_of(64 * 1024 * MIB, frame=2**31 - 1).frame
+    assert largest == REPLICATED_BYTES_MAX
+    assert largest + 2 * fetcher.LIMITS.bytes_max < peer_connection.FRAME_BYTES_MAX

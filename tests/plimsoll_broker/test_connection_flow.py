@@ -119,9 +119,9 @@ def test_full_output_holds_replies_back() -> None:
     made.add(request)
     made.hold(OUTPUT_FULL)
     assert made.next_due() is None
-    assert not made.is_due(request)
+    assert not made.replied(request)
     made.release(OUTPUT_FULL)
-    assert made.is_due(request)
+    assert made.replied(request)
     assert made.next_due() is request
 
 
@@ -135,17 +135,17 @@ def test_muted_connection_still_sends_replies() -> None:
 def test_long_reply_delays_requests_until_ready() -> None:
     made, request = flow(), Request(Reply())
     made.add(request, long=True)
-    assert made.is_full
+    assert made.is_full()
     made.replied(request)
-    assert not made.is_full
+    assert not made.is_full()
 
 
 def test_requests_in_flight_are_bounded() -> None:
     made = flow(in_flight_max=2)
     made.add(Request(Reply()))
-    assert not made.is_full
+    assert not made.is_full()
     made.add(Request(Reply()))
-    assert made.is_full
+    assert made.is_full()
 
 
 def test_half_closed_connection_closes_once_answered() -> None:

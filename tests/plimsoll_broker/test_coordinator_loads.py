@@ -20,8 +20,8 @@ from tests.plimsoll_core.groups.classic_members import a_join
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import CloseRequest
-from plimsoll_wire.coordinator_records import UnknownGroupRecord
 from plimsoll_wire.record_sets import KeyValue
+from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 
 
 async def read_slowly(
@@ -30,7 +30,7 @@ async def read_slowly(
     """The coordinator is killed; who takes over has each record's turn of the event loop."""
     leader = coordinator(members)
     await asyncio.gather(*(leader.commit(n, f"g{n}") for n in range(groups)))
-    monkeypatch.setattr("plimsoll_broker.coordinator.loader.SLICE_S", 0.0)
+    monkeypatch.setattr("plimsoll_broker.coordinator.shard_log.SLICE_S", 0.0)
     survivors = others(members)
     await leader.stop()
     await kill(leader.broker)
@@ -100,7 +100,7 @@ async def test_operations_held_long_by_load_are_refused(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
-    monkeypatch.setattr("plimsoll_broker.coordinator.group_shard.HELD_MS_MAX", 50)
+    monkeypatch.setattr("plimsoll_broker.coordinator.coordinator_shard.HELD_MS_MAX", 50)
     assert await member.commit(8) is Code.COORDINATOR_LOAD_IN_PROGRESS
     may_load.set()
     await until(lambda: member.active)
@@ -111,7 +111,7 @@ async def test_operations_beyond_load_capacity_are_refused(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
-    monkeypatch.setattr("plimsoll_broker.coordinator.group_shard.HELD_MAX", 2)
+    monkeypatch.setattr("plimsoll_broker.coordinator.coordinator_shard.HELD_MAX", 2)
     held = [asyncio.ensure_future(member.fetch()) for _ in range(2)]
     await asyncio.sleep(0)
     assert await member.fetch() is Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -167,4 +167,4 @@ async def test_records_of_newer_release_are_skipped_at_load(members: Members) ->
     assert await leader.commit(10) is Code.NONE
     found = await successor(members, leader)
     assert await found.fetch() == 10
-    assert found.shard.unknown == {UnknownGroupRecord(0x63, None)}
+    assert found.shard.unknown == {UnknownKeyedRecord(0x63, None)}

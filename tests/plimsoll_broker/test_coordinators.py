@@ -85,7 +85,7 @@ async def test_broker_without_partition_is_not_the_coordinator(
 async def test_uncommitted_state_is_hidden_from_its_group(members: Members) -> None:
     leader = coordinator(members)
     assert await leader.commit(10, "still") is Code.NONE
-    leader.shard._settings = replace(leader.shard._settings, commit_timeout_ms=300)
+    leader.shard._commit_timeout_ms = 300
     for close in cut_off(members):
         await close()
     committing = asyncio.ensure_future(leader.commit(10))

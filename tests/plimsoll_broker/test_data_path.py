@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.no_fetchers import NoFetchers
+from tests.plimsoll_broker.test_batch_checks import says
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
@@ -48,18 +49,22 @@ def spoiled(batch: bytes, at: int, to: int) -> bytes:
         (spoiled(a_batch(1), 70, 0xFF), Code.CORRUPT_MESSAGE),
         (a_batch(1)[:-1], Code.INVALID_RECORD),
         (a_batch(1)[:10], Code.INVALID_RECORD),
-        (spoiled(a_batch(1), 16, 1), Code.INVALID_RECORD),
+        (spoiled(spoiled(a_batch(1), 16, 1), 17, 0), Code.INVALID_RECORD),
+        (spoiled(a_batch(1), 16, 0), Code.CORRUPT_MESSAGE),
         (spoiled(a_batch(1), 16, 3), Code.CORRUPT_MESSAGE),
         (spoiled(a_batch(1), 0, 0xFF), Code.INVALID_RECORD),
-        (spoiled(a_batch(1), 57, 0xFF), Code.INVALID_RECORD),
+        (spoiled(a_batch(1), 9, 1), Code.CORRUPT_MESSAGE),
+        (spoiled(a_batch(1), 57, 0xFF), Code.CORRUPT_MESSAGE),
+        (says(a_batch(1), count=-1), Code.INVALID_RECORD),
         (a_batch(1) + a_batch(1), Code.INVALID_RECORD),
         (spoiled(a_batch(1), 7, 5), Code.INVALID_RECORD),
         (a_batch(1, producer=(7, 0, -1)), Code.INVALID_RECORD),
         (a_batch(1, filler=1_100_000), Code.MESSAGE_TOO_LARGE),
     ],
     ids=[
-        *("none", "zeros", "crc", "torn", "less than a header", "older", "no magic"),
-        *("negative offset", "negative count", "two", "offset", "no-sequence", "large"),
+        *("none", "zeros", "crc", "torn", "less than a header", "older", "magic", "no magic"),
+        *("negative offset", "length", "count", "negative count", "two", "offset"),
+        *("no-sequence", "large"),
     ],
 )
 async def test_bad_batch_is_refused_and_nothing_is_written(

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from plimsoll_broker.coordinator.group_shard import AT_ONCE, DeadlineTimer
+from plimsoll_broker.coordinator.coordinator_shard import AT_ONCE, DeadlineTimer
 from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.late_timers import LATE_MS, READ_MS
 

@@ -14,7 +14,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.handlers.fetch_poll import Growth
-from plimsoll_broker.handlers.fetch_reading import Asked
+from plimsoll_broker.handlers.fetch_reading import Asked, ReadsTo
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 
@@ -205,7 +205,7 @@ async def test_poll_of_failed_partition_is_answered_at_once(
 
 
 def test_unknown_growth_is_read() -> None:
-    growth = Growth(by_end=False)
+    growth = Growth(ReadsTo.HIGH_WATERMARK)
     growth.found(0, 0)
     assert growth.is_enough, "there was no memory: what is there is not known"
     growth.found(0, 100)

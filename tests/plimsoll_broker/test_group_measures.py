@@ -17,7 +17,7 @@ from plimsoll_broker.coordinator.group_measures import GroupMeasures, lag_text
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized, TopicRemoved
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.lag import TopicLag
 from plimsoll_core.messages.topics import EnsureInternalTopic
@@ -30,7 +30,7 @@ async def member(controller: Controller, three: Three) -> AsyncIterator[Member]:
     controller.image = apply(
         controller.image, MetadataVersionFinalized(cause="test", metadata_version=2)
     )
-    stated = OffsetsTopic(partitions=1, replication_factor=1)
+    stated = InternalTopic(partitions=1, replication_factor=1)
     controller.settings = replace(controller.settings, offsets_topic=stated)
     controller.request(EnsureInternalTopic(name=TOPIC))
     leader = controller.partition(TOPIC).leader
@@ -218,7 +218,7 @@ async def test_series_that_are_left_out_are_counted(member: Member, three: Three
 async def test_cluster_without_lag_metrics_asks_no_broker(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_ends, "PeerConnection", None)
+    monkeypatch.setattr(log_ends, "open_to", None)
     await commit(member, "g", ("there", 0, 0))
     measures = GroupMeasures(member.broker.manager, member.coordinators.shards, 0)
     await measures.look()

@@ -168,7 +168,7 @@ async def test_plaintext_is_used_where_one_end_lacks_certificate(
     with pytest.raises(PeerLost):
         await versions(connection)
     assert two.ended["plaintext"] == 1
-    with pytest.raises(ConnectionError, match="no internal certificate"):
+    with pytest.raises(ConnectionError, match="no certificate for internal TLS"):
         await two.call()
 
 

@@ -10,10 +10,10 @@ from tests.plimsoll_broker.test_log_cleaner import a_cleaner
 from tests.plimsoll_broker.test_replication import Three, until
 from tests.plimsoll_broker.trio import Controller
 
-from plimsoll_broker.coordinator import loader
+from plimsoll_broker.coordinator import shard_log
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
 from plimsoll_core.messages.topics import EnsureInternalTopic
@@ -28,7 +28,7 @@ async def member(controller: Controller, three: Three) -> AsyncIterator[Member]:
     controller.image = apply(
         controller.image, MetadataVersionFinalized(cause="test", metadata_version=2)
     )
-    stated = OffsetsTopic(partitions=1, replication_factor=1)
+    stated = InternalTopic(partitions=1, replication_factor=1)
     controller.settings = replace(controller.settings, offsets_topic=stated)
     controller.request(EnsureInternalTopic(name=TOPIC))
     leader = controller.partition(TOPIC).leader
@@ -72,8 +72,8 @@ async def test_load_is_unaffected_by_segment_swaps(
         if seen == at:
             await a_cleaner(one).run()
 
-    monkeypatch.setattr(loader, "READ_BYTES", 1)
-    monkeypatch.setattr(loader._Slices, "look", look)
+    monkeypatch.setattr(shard_log, "READ_BYTES", 1)
+    monkeypatch.setattr(shard_log.LoadSlices, "look", look)
     await member.stop()
     again = Member(one)
     try:

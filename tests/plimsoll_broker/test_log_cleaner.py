@@ -392,8 +392,9 @@ async def test_cleaner_without_low_priority_uses_brokers_share(
     assert seen == [(True, 19)] * len(seen)
     said = [one.message for one in caplog.records if one.name == "plimsoll.cleaner"]
     line = (
-        "the cleaning of compacted logs runs at the broker's own CPU priority and may slow the "
-        "broker down; if it does, remove the cause: refused"
+        "this broker could not lower the CPU priority of the process that cleans compacted logs; "
+        "cleaning works, but may slow down clients' requests; if it does, give the broker more "
+        "CPU: refused"
     )
     assert said.count(line) == 1
     assert told(one.manager)["cleaner_in_brokers_share"] == 1

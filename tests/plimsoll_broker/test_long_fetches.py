@@ -50,7 +50,7 @@ async def test_fetch_of_many_partitions_takes_many_turns(
     await client.produce("t", a_batch(3), index=HERE - 1)
     loop, turn, over = asyncio.get_running_loop(), 0, False
     looked_up: Counter[int] = Counter()
-    real = one.manager.by_key
+    real = one.manager.by_name
 
     def next_turn() -> None:
         nonlocal turn
@@ -58,11 +58,11 @@ async def test_fetch_of_many_partitions_takes_many_turns(
         if not over:
             loop.call_soon(next_turn)
 
-    def by_key(*key: Any) -> Any:
+    def by_name(*name: Any) -> Any:
         looked_up[turn] += 1
-        return real(*key)
+        return real(*name)
 
-    monkeypatch.setattr(one.manager, "by_key", by_key)
+    monkeypatch.setattr(one.manager, "by_name", by_name)
     next_turn()
     found = await asked(client, count=MANY)
     over = True

@@ -16,7 +16,13 @@ from tests.plimsoll_broker.metric_values import a_node
 from plimsoll_broker.config import Address
 from plimsoll_broker.node import metrics_server
 from plimsoll_broker.node.metrics_server import MetricsServer
-from plimsoll_net.http_bounds import CONNECTIONS_MAX, OF_ADDRESS_MAX, Rendering, refused_page
+from plimsoll_net.http_bounds import (
+    CONNECTIONS_MAX,
+    OF_ADDRESS_MAX,
+    UNSENT_BYTES_MAX,
+    Rendering,
+    refused_page,
+)
 
 ANY = Address(host="127.0.0.1", port=0)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1", "/")
@@ -175,6 +181,40 @@ async def test_reader_that_takes_nothing_is_cut_off(
     assert taken < len(long)
     writer.close()
     await server.close()
+
+
+async def test_pages_that_peers_do_not_take_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address that holds most goes first, and its oldest reply."""
+    page = bytes(UNSENT_BYTES_MAX // 3)
+
+    async def rendered(self: Any) -> bytes:
+        return page
+
+    monkeypatch.setattr(MetricsServer, "_rendered", rendered)
+    server = MetricsServer(a_node())
+    await server.start(ANY, ANY)
+    peers = list[Streams]()
+    with silent(peers):
+        for last in (3, 3, 3, 2, 4):
+            peers += await come(server.ports[0], 1, f"127.0.0.{last}")
+            reader, writer = peers[-1]
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert await reader.readexactly(8) == b"HTTP/1.1"
+        assert await taken(peers[0]) < len(page)
+        assert await taken(peers[3]) > len(page)
+        assert await taken(peers[4]) > len(page)
+    await server.close()
+
+
+async def taken(stream: Streams) -> int:
+    """Bytes that arrive up to the end of the connection."""
+    count = 0
+    try:
+        while found := await stream[0].read(2**20):
+            count += len(found)
+    except ConnectionResetError:
+        pass
+    return count
 
 
 async def _gone_meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

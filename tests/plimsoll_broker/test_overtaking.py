@@ -50,11 +50,30 @@ def test_batch_behind_rejected_one_waits_for_it() -> None:
 
 
 def test_batch_behind_damaged_one_waits_for_it() -> None:
-    """Producers send a batch again if it arrived with another CRC."""
+    """Producers send a batch again if it arrived with another CRC. It may have been any one's."""
     seen = RejectedSequences()
-    seen.answered("t", 0, batch(3), Code.CORRUPT_MESSAGE, NOW)
+    seen.damaged()
     assert overtakes(seen, ("t", 0), batch(4)) == Code.CORRUPT_MESSAGE
-    assert overtakes(seen, ("t", 0), batch(3)) is None
+    assert overtakes(seen, ("t", 0), batch(0)) is None
+    assert overtakes(seen, ("t", 0), batch(4), newest=(0, 3)) is None
+
+
+def test_batch_waits_for_one_damaged_again() -> None:
+    seen = RejectedSequences()
+    for _ in range(3):
+        seen.damaged()
+        assert overtakes(seen, ("t", 0), batch(1)) == Code.CORRUPT_MESSAGE
+    assert overtakes(seen, ("t", 0), batch(0)) is None
+    assert overtakes(seen, ("t", 0), batch(1)) is None, "the log has none before it"
+    seen.damaged()
+    assert overtakes(seen, ("t", 0), batch(1, epoch=1)) == Code.CORRUPT_MESSAGE
+    assert overtakes(seen, ("t", 0), batch(9), newest=(0, 8)) is None
+
+
+def test_damaged_batch_removes_no_rejection() -> None:
+    seen = refused(3)
+    seen.damaged()
+    assert overtakes(seen, ("t", 0), batch(4)) == Code.NOT_ENOUGH_REPLICAS
 
 
 def test_another_partition_producer_or_epoch_is_another_matter() -> None:
@@ -218,6 +237,79 @@ async def test_batch_does_not_overtake_when_replicas_return(
     assert (await client.produce("t", two))[0] == Code.NOT_ENOUGH_REPLICAS
     assert await client.produce("t", one) == (Code.NONE, 1)
     assert await client.produce("t", two) == (Code.NONE, 2)
+
+
+def with_flipped_bit(data: bytes, at: int, bit: int = 64) -> bytes:
+    damaged = bytearray(data)
+    damaged[at] ^= bit
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("at", [50, 56])
+async def test_batch_does_not_overtake_damaged_ones(
+    controller: Controller, three: Three, at: int
+) -> None:
+    """The damage is in the producer id or the sequence, of both."""
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    for sequence in (0, 1):
+        damaged = with_flipped_bit(batch(sequence), at)
+        assert (await client.produce("t", damaged))[0] == Code.CORRUPT_MESSAGE
+    assert (await client.produce("t", batch(2)))[0] == Code.CORRUPT_MESSAGE
+    for sequence in (0, 1, 2):
+        assert await client.produce("t", batch(sequence)) == (Code.NONE, sequence)
+
+
+@pytest.mark.parametrize(
+    ("at", "bit", "code"),
+    [
+        (0, 128, Code.INVALID_RECORD),
+        (7, 1, Code.INVALID_RECORD),
+        (8, 1, Code.CORRUPT_MESSAGE),
+        (16, 2, Code.CORRUPT_MESSAGE),
+        (20, 1, Code.CORRUPT_MESSAGE),
+        (23, 128, Code.CORRUPT_MESSAGE),
+        (57, 128, Code.CORRUPT_MESSAGE),
+    ],
+    ids=["negative-offset", "offset", "length", "magic", "crc", "last-delta", "count"],
+)
+async def test_batch_does_not_overtake_one_with_damaged_frame(
+    controller: Controller, three: Three, at: int, bit: int, code: Code
+) -> None:
+    """Damage that no CRC covers, or that is found before the CRC is looked at."""
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    assert (await client.produce("t", with_flipped_bit(batch(0), at, bit)))[0] == code
+    assert (await client.produce("t", batch(1)))[0] == Code.CORRUPT_MESSAGE
+    for sequence in (0, 1):
+        assert await client.produce("t", batch(sequence)) == (Code.NONE, sequence)
+
+
+async def test_batch_does_not_overtake_one_damaged_twice(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    for _ in range(2):
+        damaged = with_flipped_bit(batch(0), 70)
+        assert (await client.produce("t", damaged))[0] == Code.CORRUPT_MESSAGE
+        assert (await client.produce("t", batch(1)))[0] == Code.CORRUPT_MESSAGE
+    for sequence in (0, 1):
+        assert await client.produce("t", batch(sequence)) == (Code.NONE, sequence)
+
+
+async def test_batch_does_not_overtake_unchecked_damaged_one(
+    controller: Controller, three: Three
+) -> None:
+    """The broker did not lead yet; the damage is in the producer id."""
+    client = await three[0].client()
+    damaged = with_flipped_bit(batch(0), 50)
+    assert (await client.produce("t", damaged))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    controller.create("t", (0, 1, 2))
+    await until(lambda: three[0].manager.by_name("t", 0) is not None)
+    assert (await client.produce("t", batch(1)))[0] == Code.CORRUPT_MESSAGE
+    for sequence in (0, 1):
+        assert await client.produce("t", batch(sequence)) == (Code.NONE, sequence)
 
 
 async def test_producer_returning_to_old_connection_continues(

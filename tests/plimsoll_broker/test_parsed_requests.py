@@ -22,7 +22,7 @@ from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler, OffsetForL
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.producers import describe_producers
 from plimsoll_broker.handlers.reply_bounds import ToBeTold, bounded
-from plimsoll_broker.handlers.routes import group_handlers
+from plimsoll_broker.handlers.routes import group_handlers, transaction_handlers
 from plimsoll_broker.server.client_memory import (
     MIB,
     Budgets,
@@ -36,6 +36,8 @@ from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_broker.server.dispatch import Dispatch, Handler, RequestContext
 from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.server.requests_and_replies import (
+    PARSED_BYTES_MAX,
+    PARSED_PER_BYTE_MAX,
     Granted,
     ReplySlot,
     RequestReceiver,
@@ -82,6 +84,7 @@ class NoGroups:
     """Coordinators that have no group."""
 
     groups = members = 0
+    transactions = None
 
     def __init__(self) -> None:
         self.stats, self.topics = GroupStats(), SimpleNamespace(want=lambda _: None)
@@ -95,6 +98,21 @@ class NoGroups:
         return asker
 
     def list_groups(self, op: Any) -> list[Asker]:
+        return []
+
+
+class NoTransactions:
+    """Coordinators that have no transactional id."""
+
+    def __init__(self) -> None:
+        self.manager = SimpleNamespace(image=an_image())
+
+    def ask(self, transactional_id: str, op: Any) -> Asker:
+        asker = Asker()
+        asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
+        return asker
+
+    def shards(self) -> list[Any]:
         return []
 
 
@@ -116,6 +134,7 @@ def handlers() -> Mapping[ApiKey, Handler]:
     aside, manager = Aside(), no_partitions()
     view: Any = SimpleNamespace(image=an_image(), aside=aside)
     coordinators: Any = NoGroups()
+    transactions: Any = NoTransactions()
     table = {
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.CLIENTS, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
@@ -124,25 +143,33 @@ def handlers() -> Mapping[ApiKey, Handler]:
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
         **admin.handlers,
         **group_handlers(view, coordinators),
+        **transaction_handlers(transactions, aside),
     }
     return bounded(table, lambda: ToBeTold(an_image(), 0))
 
 
-def newest() -> list[tuple[ApiKey, Path]]:
+OF_BROKERS = {ApiKey.WRITE_TXN_MARKERS}
+"""Served on the replication port alone, where requests are bounded by its limits."""
+OLDER = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
+"""The last version of clients, where brokers have another form."""
+
+
+def newest() -> list[tuple[ApiKey, int, Path]]:
     return [
-        (key, path)
+        (key, version, path)
         for key, version, path in requests()
-        if version == SUPPORTED[key].last and key not in LOGINS
+        if version in (SUPPORTED[key].last, OLDER.get(key)) and key not in LOGINS | OF_BROKERS
     ]
 
 
-@pytest.mark.parametrize(("key", "path"), newest())
-async def test_request_holds_no_more_than_was_admitted(key: ApiKey, path: Path) -> None:
+@pytest.mark.parametrize(("key", "version", "path"), newest())
+async def test_request_holds_no_more_than_was_admitted(
+    key: ApiKey, version: int, path: Path
+) -> None:
     memory = ClientMemory(Budgets(replies=256 * MIB, requests=256 * MIB, frame=MIB))
     memory.replies.shares = peak = PeakPool(256 * MIB)
     connection = ConnectionState(MemoryAccount(memory.replies, MIB, "User:mallory"))
     connection.client = "127.0.0.1:9"
-    version = SUPPORTED[key].last
     handler = handlers()[key]
 
     async def asked(count: int) -> RequestContext:
@@ -208,11 +235,21 @@ def test_own_decoders_make_no_more_than_is_counted(key: ApiKey, of: Any) -> None
     assert held <= parsed_most(frame)
 
 
+@pytest.mark.slow
+def test_no_request_is_counted_for_more_than_most() -> None:
+    for key, versions in SUPPORTED.items():
+        for version in range(versions.first, versions.last + 1):
+            for size in (4, 10_000, 100_000):
+                frame = bytearray(key.to_bytes(2, "big") + version.to_bytes(2, "big"))
+                frame += bytes(size - 4)
+                assert parsed_most(frame) <= min(size * PARSED_PER_BYTE_MAX, PARSED_BYTES_MAX)
+
+
 def test_every_api_is_tried() -> None:
-    tried = {key for key, _ in newest()}
-    assert {key for key, *_ in requests()} <= tried | LOGINS
-    without_arrays = {ApiKey.INIT_PRODUCER_ID}
-    assert set(handlers()) | LOGINS | set(OWN_DECODERS) | without_arrays == set(SUPPORTED)
+    tried = {key for key, *_ in newest()}
+    assert {key for key, *_ in requests()} <= tried | LOGINS | OF_BROKERS
+    without = {ApiKey.INIT_PRODUCER_ID, *LOGINS, *OF_BROKERS, *OWN_DECODERS}
+    assert set(handlers()) | without == set(SUPPORTED)
 
 
 # --- many connections -----------------------------------------------------------------------------

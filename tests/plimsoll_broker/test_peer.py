@@ -10,7 +10,12 @@ from functools import partial
 
 import pytest
 
-from plimsoll_broker.replication.peer_connection import REPLY_S_MAX, PeerConnection, PeerLost
+from plimsoll_broker.replication.peer_connection import (
+    KEPT_BYTES_MAX,
+    REPLY_S_MAX,
+    PeerConnection,
+    PeerLost,
+)
 
 REPLY = b"\0\0\0\7" + b"x" * 100
 FRAME = struct.pack(">i", len(REPLY)) + REPLY
@@ -139,3 +144,21 @@ async def test_connection_lost_during_cancellation_leaves_no_error(
     del asking
     gc.collect()
     assert met == []
+
+
+def deliver(connection: PeerConnection, data: bytes) -> None:
+    while data:
+        room = connection.get_buffer(0)
+        part, data = data[: len(room)], data[len(room) :]
+        room[: len(part)] = part
+        connection.buffer_updated(len(part))
+
+
+async def test_memory_of_large_reply_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Link(monkeypatch, b"", seconds=1.0).connection
+    for size in (KEPT_BYTES_MAX, 100, KEPT_BYTES_MAX // 2, 100):
+        asking = asyncio.ensure_future(connection.request(b"?", 10.0))
+        await asyncio.sleep(0)
+        assert len(connection.get_buffer(0)) <= KEPT_BYTES_MAX
+        deliver(connection, struct.pack(">i", size) + bytes(size))
+        assert bytes(await asking) == bytes(size)

@@ -12,8 +12,8 @@ from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.tls_listening import until
 
 from plimsoll_broker.coordinator.answers import Asker
-from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.coordinator.group_measures import GroupStats
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import group_handlers
 from plimsoll_broker.server import client_memory
@@ -43,6 +43,8 @@ class AnyConnection:
 
 class StoredOffsets:
     """Coordinators of groups that have committed 2 MiB each."""
+
+    transactions = None
 
     def __init__(self, partitions=500):
         self.stats = GroupStats()

@@ -69,7 +69,7 @@ async def test_metadata_of_newer_release_is_not_applied(
         assert stream.image.next_offset == known
         assert seen == [known]
         assert "FromTheFuture" in stream.unknown
-        assert "this broker cannot read newer metadata: upgrade the broker" in caplog.text
+        assert "this broker cannot read newer metadata, which a newer release wrote" in caplog.text
     assert loaded(tmp_path).image.next_offset == known, "the copy holds what was applied"
 
 

@@ -17,11 +17,15 @@ from tests.plimsoll_broker.coordinating_brokers import (
 )
 from tests.plimsoll_broker.test_replication import until
 
-from plimsoll_broker.coordinator.group_shard import ShardPhase
+from plimsoll_broker.coordinator import loader
+from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
+from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_broker.coordinator.loader import Rereading, make_room
+from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.memory import GroupMemory
+from plimsoll_core.groups.membership import JoinGroup
+from plimsoll_core.groups.memory import UNLOADED_BYTES, GroupMemory
 from plimsoll_core.groups.records import OffsetCommitted
 
 BUDGET = 2**17
@@ -187,3 +191,71 @@ async def test_group_forgotten_during_reload_stays_refused(members: Members) -> 
     assert not rereading.names
     assert shard.state.is_unloaded("g")
     assert "g" not in shard.state.groups
+
+
+async def test_reload_reads_commits_of_its_own_turn(members: Members) -> None:
+    """A group is unloaded, and at once loaded again, between the decision on a commit and the write
+    of its record at the end of that turn."""
+    leader = coordinator(members)
+    memory, small, large = leader.coordinators.memory, "x" * 2_600, "x" * 4_000
+    for group, text in (("large", large), ("small", small)):
+        assert await commit(leader, group, MALLORY, 1, text) is Code.NONE
+    # Without the small one they take too much; without the large one there is room for it again.
+    memory.pool.capacity = (memory.pool.used - 4_400) * 4 // 3
+    memory.wants_room = True
+    leader.coordinators.look_at_unloaded()
+    rows = (o.PartitionOffset("t", 0, 2, -1, small),)
+    op = o.CommitOffsets(group_id="small", principal=MALLORY, offsets=rows)
+    assert isinstance(await leader.coordinators.ask("small", op).future(), o.OffsetsCommitted)
+    await until(lambda: list(leader.shard.state.unloaded) == ["large"])
+    assert await leader.fetch("small") == 2
+
+
+async def test_full_memory_is_searched_once_a_pass(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others hold cannot be unloaded. All groups of the broker were gone through for each
+    record: a large log was never loaded."""
+    leader = coordinator(members)
+    for member in others(members):
+        memory = member.coordinators.memory = GroupMemory(BUDGET)
+        memory.pool.take("User:other", memory.pool.capacity)
+    for number in range(GROUPS):
+        assert await commit(leader, f"m{number}", MALLORY, number, TEXT) is Code.NONE
+    searches = 0
+
+    async def searched(shards: list[GroupShard], memory: GroupMemory) -> None:
+        nonlocal searches
+        searches += 1
+        await make_room(shards, memory)
+
+    monkeypatch.setattr(loader, "make_room", searched)
+    found = await successor(members, leader)
+    memory, names = found.coordinators.memory, found.shard.state.unloaded
+    assert searches == 2, "at the first record, and at the end"
+    assert not found.shard.state.groups
+    assert memory.pool.used == memory.pool.capacity + len(names) * UNLOADED_BYTES
+    assert [await found.fetch(f"m{number}") for number in (0, GROUPS - 1)] == [LOADS, LOADS]
+    memory.pool.give_back("User:other", memory.pool.capacity)
+    monkeypatch.undo()
+    found.shard.reload_ms = 0
+    found.coordinators.look_at_unloaded()
+    await until(lambda: bool(found.shard.state.groups))
+
+
+async def test_unreadable_log_answers_waiting_members(members: Members) -> None:
+    """No deadline of a failed shard fires, and its replica may go on to lead."""
+    leader = coordinator(members)
+    joining = JoinGroup(
+        group_id="g",
+        new_member_id="m",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        must_know_its_id=False,
+    )
+    parked = leader.coordinators.ask("g", joining)
+    assert not parked.answered
+    leader.shard.fail()
+    assert parked.answer_value == RefusedAsWhole(Code.NOT_COORDINATOR)

@@ -87,9 +87,9 @@ def varint(value: int) -> bytes:
 class Controller:
     """`command` is what a broker's data path needs of the controller client."""
 
-    def __init__(self) -> None:
+    def __init__(self, metadata_version: int = 1) -> None:
         self.image = apply(
-            ClusterImage(cluster_id=CLUSTER),
+            ClusterImage(cluster_id=CLUSTER, metadata_version=metadata_version),
             ControllerChanged(cause="test", controller_epoch=ControllerEpoch(1), identity="test"),
         )
         self.soft = VolatileState()
@@ -224,7 +224,7 @@ class Broker:
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
         self.link = Link(self.controller)
         broker = BrokerLifetime(self.id, self.epoch)
-        settings = replica_settings(self.id, configs)
+        settings = replica_settings(self.id, {"replica.takes.pushes": "true"} | configs)
         self.path = assemble_data_path(broker, settings, self.store, self.link)
         self.manager = self.path.manager
         ids = ProducerIds(self.controller, broker)

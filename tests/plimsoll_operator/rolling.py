@@ -11,6 +11,7 @@ from plimsoll_core.cluster.records import (
     BrokerRegistered,
     BrokerUnfenced,
 )
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.messages.requests import Tick
 from plimsoll_operator.api.labels import REVISION
 from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS
@@ -90,6 +91,16 @@ class Cluster:
         for p in image.partitions.values():
             image = replay(image, isr_changed(p.index, p.replicas))
         self.deciding.image = image
+        self.beat()
+
+    def beat(self) -> None:
+        """All registered brokers send a heartbeat."""
+        for broker_id, broker in self.image.brokers.items():
+            self.deciding.soft.contacts[broker_id] = Contact(
+                broker_epoch=broker.broker_epoch,
+                last_ms=self.deciding.now_ms,
+                applied_offset=self.image.next_offset,
+            )
 
     def stop(self, broker: int) -> None:
         self.deciding.image = self._stopped(self.image, broker)

@@ -101,6 +101,7 @@ def leading(image: ClusterImage, **contacts: Any) -> Any:
         stats=ControllerStats(),
         now_ms=10_000,
         waiting=3,
+        clients_waiting=0,
         snapshotter=SimpleNamespace(usage=None),
     )
 

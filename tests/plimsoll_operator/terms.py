@@ -47,7 +47,10 @@ class StubController:
         self.stats = ControllerStats()
         self.snapshotter = StubSnapshotter()
         self.drill_orders = DrillOrders(lambda: self.now_ms)
+        self.active = True
         self.not_restored = None
+        self.restores = False
+        self.stalled = None
         self.reply: Reply = lambda _: Done()
         self.asked: list[Request] = []
 

@@ -65,9 +65,12 @@ async def test_broker_overtakes_clients_who_take_turns(
     controller, log = slow
     answers = made(controller, "m0", "m1", "m2", "m3", "a0")
     broker = controller.submit(a_registration(2))
+    await asyncio.sleep(0)
+    assert controller.clients_waiting == 4
     log.gate.set()
     for one in (*answers, broker):
         assert not isinstance(await one, Refused)
+    assert controller.clients_waiting == 0
     assert told(log) == ["m0", "broker", "m1", "a0", "m2", "m3"]
 
 

@@ -160,7 +160,7 @@ async def test_committed_rights_are_queried_in_kafka_terms() -> None:
     params = {"principal": "User:writer", "host": "10.0.0.1", "operation": "Read"}
     path = "/v1/clusters/kafka/main/rights"
     assert view.asked == (path, params | {"resource": "Topic:orders"})
-    with pytest.raises(Problem, match="Cannot read"):
+    with pytest.raises(Problem, match="releases differ"):
         await by_what_is_committed(Answers({}), ("kafka", "main"), READ)
 
 

@@ -4,12 +4,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from tests.plimsoll_operator import terms
 from tests.plimsoll_operator.builders import OBJECT, a_cluster_body, an_image, replay, with_topic
 from tests.plimsoll_operator.terms import Deciding
 
-from plimsoll_core.cluster.model import PendingDeletion, TopicObject
+from plimsoll_core.cluster.model import HistoryRestored, PendingDeletion, TopicObject
 from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
+from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, users_way_out
@@ -275,6 +277,27 @@ async def test_mass_deletion_event_holds_everything_needed():
     assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
     await scene.run(deletion_proof.reconcile)
     assert len(scene.events) == 1
+
+
+async def test_topics_missing_since_restore_are_held_at_once():
+    """etcd was restored to before they were applied; the metadata came from brokers' copies."""
+    scene = Vanished(2, graceSeconds=60)
+    row = HistoryRestored(at_ms=SINCE_MS + 5, end_offset=MetadataOffset(1))
+    scene.deciding.image = replace(scene.deciding.image, restored=row)
+    for server_ms in (SINCE_MS, SINCE_MS + 60_000):
+        scene.kube.server_ms = server_ms
+        await scene.run(deletion_proof.reconcile)
+        note = scene.term.shown.notes["Stalled"]
+        assert note.reason == "MassDeletion"
+        assert "these Topic objects are missing: t00, t01." in note.message
+        assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}." in note.message
+    assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
+    assert scene.left == 2
+    scene.annotate(timestamp(SINCE_MS))
+    await scene.run(deletion_proof.reconcile)
+    assert scene.left == 0
+    await scene.run(deletion_proof.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_few_that_vanish_stall_nothing():

@@ -53,7 +53,9 @@ def a_drill(*steps: dict[str, Any], local: bool = True, allowed: bool = True) ->
     scene.objects.verifications.put(body)
     for broker in range(3):
         pod = {"name": f"main-broker-{broker}-0", "namespace": "kafka", "uid": f"p{broker}"}
-        scene.kube.put(PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker"}]}})
+        scene.kube.put(
+            PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker", "image": "b"}]}}
+        )
     return scene
 
 
@@ -120,7 +122,7 @@ async def test_leader_is_killed_once_when_due():
     assert (await at(scene, 50)).verdict == "Passed"
 
 
-@pytest.mark.parametrize(("local", "how"), [(True, "SIGKILL"), (False, "a grace of 1 s")])
+@pytest.mark.parametrize(("local", "how"), [(True, "SIGKILL"), (False, "a grace period of 1 s")])
 async def test_kill_is_told_as_it_was_done(local, how):
     scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}}, local=local)
     status = await at(scene, 2)
@@ -183,7 +185,7 @@ async def test_preferred_leaders_are_elected():
     [
         (
             {"fault": "KillBroker", "target": {"broker": 9}},
-            "The drill's target does not exist: there is no broker 9.",
+            "The drill did not inject its fault, because the cluster has no broker 9.",
         ),
         (
             {"fault": "KillBroker", "target": {"leaderOf": {"topic": "no", "partition": 0}}},
@@ -246,7 +248,9 @@ async def test_edited_copy_repeats_no_fault():
     scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 1}})
     for seconds in range(2, 12, 2):
         pod = {"name": "main-broker-1-0", "namespace": "kafka", "uid": f"q{seconds}"}
-        scene.kube.put(PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker"}]}})
+        scene.kube.put(
+            PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker", "image": "b"}]}}
+        )
         await at(scene, seconds)
         edit_copy(scene, beganMs=1, steps=[])
     assert len([call for call in scene.kube.calls if call[0] == "force"]) == 1
@@ -288,7 +292,7 @@ async def test_change_since_reading_delays_the_fault():
 @pytest.mark.parametrize(
     ("more", "fault", "reason", "remedy"),
     [
-        ({"allowed": False}, "KillBroker", "DrillsNotAllowed", "create the Verification anew"),
+        ({"allowed": False}, "KillBroker", "DrillsNotAllowed", "create the Verification again"),
         ({"local": False}, "PauseBroker", "FaultNotOffered", "Use KillBroker"),
     ],
 )
@@ -310,7 +314,7 @@ async def test_audit_has_no_drill():
     }
     scene.objects.verifications.put({**body, "spec": spec})
     status = await step(scene)
-    assert "a drill needs a run that writes records" in status.conditions[0].message
+    assert "a drill needs records to be written" in status.conditions[0].message
     assert scene.made("jobs") == []
 
 
@@ -320,7 +324,8 @@ async def test_withdrawn_permission_stops_the_drill():
     status = await at(scene, 2)
     assert (
         status.drill[0].message
-        == "The fault was not injected, because the LogCluster no longer allows drills."
+        == "The drill did not inject its fault, because the LogCluster no longer allows drills. "
+        "Set maintenance.allowDrills: true, and create the Verification again."
     )
 
 

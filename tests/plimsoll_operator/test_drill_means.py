@@ -67,8 +67,8 @@ async def test_eviction_refused_by_budget_is_told():
     mark = status.drill[0]
     assert mark.result == "Refused"
     assert mark.message == (
-        "The API server refused to evict pod main-broker-0-0: Cannot evict pod as it would violate "
-        "the pod's disruption budget."
+        "The drill did not inject its fault, because the API server refused to evict pod "
+        "main-broker-0-0: Cannot evict pod as it would violate the pod's disruption budget."
     )
 
 
@@ -137,7 +137,7 @@ async def test_leading_operator_is_deleted_once():
     with_own_pod(scene)
     status = await at(scene, 1)
     assert calls(scene, "force") == [("force", "pods", "op-1")]
-    assert "pod op-1 was deleted" in status.drill[0].message
+    assert "deleted the leading operator's pod op-1" in status.drill[0].message
     next_term(scene)
     assert (await at(scene, 9)).drill[0].result == "Injected"
     assert len(calls(scene, "force")) == 1
@@ -152,7 +152,7 @@ async def test_operator_killed_before_its_note_is_told():
     next_term(scene)
     status = await at(scene, 9)
     assert (status.drill[0].result, calls(scene, "force")) == ("Injected", [])
-    assert f"epoch {epoch} was killed; epoch {epoch + 1} began" in status.drill[0].message
+    assert f"epoch {epoch}; an operator leads with epoch {epoch + 1} now" in status.drill[0].message
     end(scene)
     assert (await at(scene, 10)).verdict == "Passed"
 
@@ -271,7 +271,7 @@ async def test_outage_ends_by_itself():
     lines: list[bytes] = []
     with pytest.raises(Unavailable):
         await taken(transport.watch(request), lines)
-    with pytest.raises(Unavailable, match="a drill cuts"):
+    with pytest.raises(Unavailable, match="cuts this operator off"):
         await transport.send(request)
     assert (sent, lines) == (["/x"], [b"1"])
     outage.begin(3_600_000)
@@ -316,10 +316,7 @@ async def test_silent_broker_gets_no_order(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(drill_faults.asyncio, "sleep", sleep)
     status = await at(scene, 1)
     assert status.drill[0].result == "Refused"
-    assert (
-        "Broker 0 did not accept the order to inject the fault within 5 s"
-        in status.drill[0].message
-    )
+    assert "because broker 0 did not accept the order within 5 s" in status.drill[0].message
     assert scene.controller.drill_orders.live is None
 
 
@@ -341,8 +338,8 @@ async def test_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch):
     assert [one.result for one in status.drill] == ["Injected", "Refused"]
     assert (
         status.drill[1].message
-        == "The fault was not injected, because the earlier fault SlowLinks of broker 0 has not "
-        "ended yet."
+        == "The drill did not inject its fault, because its earlier fault SlowLinks of broker 0 "
+        "had not ended yet. State a later `at` for the fault."
     )
 
 

@@ -9,7 +9,9 @@ from plimsoll_operator.api.load import MODELS, from_yaml
 from plimsoll_operator.shipped_files import ExampleName, example_text
 
 ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = sorted(ROOT.glob("examples/**/*.yaml"))
+MIRROR = ROOT / "examples/mirror"
+"""Files that belong together: `test_mirror_files.py`."""
+EXAMPLES = sorted(set(ROOT.glob("examples/**/*.yaml")) - set(MIRROR.glob("**/*.yaml")))
 TEXTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 

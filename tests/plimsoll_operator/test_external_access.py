@@ -240,6 +240,18 @@ async def test_foreign_service_is_kept_and_stalls_listener() -> None:
     assert made.services == ["main-broker-0-ext"]
 
 
+async def test_foreign_service_with_labels_gives_no_address() -> None:
+    """Its port leads to whatever pods it selects, and clients were sent there."""
+    made = on_nodes(PLAIN, NODE_PORT)
+    meta = {"name": "main-broker-0-ext", "namespace": "kafka"}
+    meta |= {"labels": {labels.CLUSTER: "main", labels.COMPONENT: labels.LISTENER_COMPONENT}}
+    port = {"port": 9095, "nodePort": 31_999}
+    made.scene.kube.put(SERVICES, {"metadata": meta, "spec": {"ports": [port]}})
+    await made.look()
+    assert made.addresses == {}
+    assert "main-broker-0-ext" in made.stalled
+
+
 async def test_listener_back_inside_loses_services() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     await made.look()

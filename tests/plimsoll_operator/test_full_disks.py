@@ -10,7 +10,7 @@ from tests.plimsoll_operator.test_blocked_objects import events, shown
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.controller.kernel.volatile_state import Contact
-from plimsoll_core.controller.moves.target_choice import FRESH_MS
+from plimsoll_core.controller.moves.move_room import FRESH_MS
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_operator.reconcile.work_queue import Retry

@@ -7,8 +7,9 @@ import logging
 from types import SimpleNamespace
 
 import aiohttp
+import pytest
 
-from plimsoll_net.http_bounds import OF_ADDRESS_MAX
+from plimsoll_net.http_bounds import OF_ADDRESS_MAX, UNSENT_BYTES_MAX
 from plimsoll_operator.process.http_server import HttpServer
 from plimsoll_operator.status.operator_metrics import Metrics
 
@@ -99,3 +100,31 @@ async def test_malformed_requests_are_not_logged(caplog) -> None:
     finally:
         await health.close()
     assert [one for one in caplog.records if one.levelno >= logging.INFO] == []
+
+
+async def test_pages_that_peers_do_not_take_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod could hold page after page in the operator's memory."""
+
+    async def rendered(self: object) -> bytes:
+        return bytes(UNSENT_BYTES_MAX * 3 // 4)
+
+    monkeypatch.setattr(HttpServer, "_rendered", rendered)
+    parts = SimpleNamespace(metrics=Metrics(), leaders={})
+    health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
+    await health.start(0, 0)
+    peers = []
+    try:
+        port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            peers.append(writer)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await reader.readexactly(8) == b"HTTP/1.1"
+            if len(peers) == 1:
+                first = reader
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await first.readexactly(UNSENT_BYTES_MAX * 3 // 4)
+    finally:
+        for writer in peers:
+            writer.transport.abort()
+        await health.close()

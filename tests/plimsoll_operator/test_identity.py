@@ -143,7 +143,30 @@ async def test_authorities_of_deleted_cluster_are_not_reused(holder: str, refuse
     found = await objection(kube, thief, here)
     assert (found is not None and found[0] == TAKEN) == refused
     hold_log(kube, OLD)
-    assert await objection(kube, thief, here) is None, "what is here is adopted"
+    found = await objection(kube, thief, here)
+    assert (found is not None and found[0] == TAKEN) == (holder == "victims/main"), (
+        "what is here is adopted, unless the CAs say whose it is"
+    )
+    if found is not None:
+        assert f"{labels.AUTHORITY_OF}=kafka/main" in found[1]
+
+
+@pytest.mark.parametrize("stated", [OLD, LIKE_OLD], ids=["its id", "one that begins like it"])
+async def test_forged_log_gives_no_other_clusters_id(stated: UUID):
+    """Whoever may write every object in a namespace can write one with the labels of a log. The
+    thief would lead the victim's brokers, which hand it their copies of the metadata."""
+    kube = ScriptedKube()
+    hold_log(kube, stated)
+    thief = a_cluster(clusterId=kafka_id(stated))
+    thief = replace(thief, metadata=replace(thief.metadata, uid=str(OWN)))
+    victim = a_cluster()
+    metadata = replace(victim.metadata, namespace="victims", uid=str(OLD))
+    others = Claimants(clusters=(thief, replace(victim, metadata=metadata)))
+    found = await objection(kube, thief, others)
+    assert found is not None
+    assert found[0] == TAKEN
+    assert "LogCluster victims/main" in found[1]
+    assert await objection(kube, thief, Claimants(clusters=(thief,))) is None
 
 
 # --- a LogCluster that was applied again ----------------------------------------------------------

@@ -230,7 +230,7 @@ async def test_absent_broker_keeps_certificate_until_off_is_known() -> None:
     shown = secure_condition(made.deciding.image, inside.waits_of(made.scene.term))
     assert shown is not None
     assert shown.message.endswith(
-        "Broker 1 keeps its certificate: the broker cannot update its copy of the metadata "
+        "is complete: the broker cannot update its copy of the metadata "
         "on disk, which still says Required (see the broker's log)."
     )
     made.uncopied = set()

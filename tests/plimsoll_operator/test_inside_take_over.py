@@ -40,6 +40,7 @@ class ShowingServer(NoServer):
         self.inside = self
         self.tell: dict[UUID, Any] = {}
         self.committed: dict[UUID, Any] = {}
+        self.demands_tls: dict[UUID, Any] = {}
         self.shown: asyncio.Queue[Any] = asyncio.Queue()
 
     def show(self, cluster_id: UUID, identity: Any) -> None:

@@ -67,6 +67,14 @@ async def test_object_in_file_keeps_the_uid_of_name(
     assert restored.apply(wanted).metadata["generation"] == 1
 
 
+async def test_kept_object_without_required_field_is_dropped(
+    objects: LocalObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects.server.seed(resources.JOBS, {"metadata": {"name": "j", "namespace": "default"}})
+    assert found(again(objects).server, resources.JOBS, "default", "j") is None
+    assert "does not load Job j" in caplog.text
+
+
 async def test_field_removed_from_file_is_removed_alone(
     objects: LocalObjects,
 ) -> None:

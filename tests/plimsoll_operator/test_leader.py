@@ -20,6 +20,7 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogOfAnother,
     LogRegressed,
+    MetadataLog,
     OpenedLog,
 )
 from plimsoll_operator.options import OperatorOptions, from_environment
@@ -62,8 +63,8 @@ ID_KEY = b"of this process"
 class Scene:
     """A LogCluster and the process that leads it."""
 
-    def __init__(self, log: MemoryLog) -> None:
-        self.kube = ScriptedKube()
+    def __init__(self, log: MetadataLog | MemoryLog, known: ScriptedKube | None = None) -> None:
+        self.kube = known or ScriptedKube()
         kube: Any = self.kube
         self.parts = Parts(
             options=OperatorOptions(
@@ -80,8 +81,9 @@ class Scene:
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
         )
-        body = a_cluster_body()
-        self.kube.put(LOG_CLUSTERS, body)
+        if known is None:
+            self.kube.put(LOG_CLUSTERS, a_cluster_body())
+        body = self.kube.find(LOG_CLUSTERS, "kafka", "main")
         found = self.parts.objects.clusters.put(body)
         assert found is not None
         metadata_log: Any = log
@@ -149,3 +151,27 @@ async def test_stall_is_one_event_despite_retries():
         for _ in range(3):
             assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
     assert scene.events == ["MetadataRegressed"]
+
+
+async def test_stop_as_take_over_commits_ends_term(monkeypatch: pytest.MonkeyPatch):
+    """The stop is between the commit and the first turn of the tasks that wait for it."""
+    scene = Scene(MemoryLog())
+    controller, turns, stops = scene.leader.controller, 0, []
+    wait_active = controller.wait_active
+
+    async def counted() -> None:
+        nonlocal turns
+        turns += 1
+        assert turns < 100, "a task waits without a turn of the event loop"
+        await wait_active()
+
+    def committed(*_: object) -> None:
+        if not stops:
+            stops.append(asyncio.ensure_future(scene.leader.stop()))
+
+    monkeypatch.setattr(controller, "wait_active", counted)
+    controller.subscribe(committed)
+    async with asyncio.timeout(WAIT_S):
+        assert await scene.leader.run() is Outcome.STOPPED
+        await asyncio.gather(*stops)
+    assert turns < 100

@@ -285,7 +285,10 @@ async def test_damaged_authority_is_reported_and_brokers_keep_certificates(spoil
     given = issue(corp, ("kafka.corp",), made.now_ms)
     made.give(given)
     await made.look()
-    assert f"The listener CA of this cluster: Secret kafka/{name} cannot be used: " in made.stalled
+    assert (
+        f"The CA that signs brokers' listener certificates: Secret kafka/{name} cannot be used: "
+        in made.stalled
+    )
     assert "Restore its content, or delete it" in made.stalled
     assert made.pair(0).certificate == before.certificate
     assert made.trusted == trusted

@@ -55,7 +55,8 @@ async def test_broker_with_occupied_port_gives_up_saying_so(
     assert process.ended
     assert process.why == TAKEN
     assert caplog.messages == [
-        f"broker 0 stays down until `plimsoll local` is started again; free its port: {TAKEN}"
+        "the process of broker 0 could not open its port and is not started again; free the port, "
+        f"then start `plimsoll local` again: {TAKEN}"
     ]
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from typer.testing import CliRunner
 
+from plimsoll_operator import cli
 from plimsoll_operator.local import ports
-from plimsoll_operator.local.layout import PORT_MAX, DirectoryLayout, Remembered, plan
+from plimsoll_operator.local.cluster import LocalOptions
+from plimsoll_operator.local.layout import (
+    PORT_MAX,
+    BadDirectory,
+    DirectoryLayout,
+    Remembered,
+    plan,
+)
 from plimsoll_operator.local.ports import HeldPorts, Ports
 
 FIRST = 19_300
@@ -114,3 +124,36 @@ def test_new_directory_is_private_and_existing_unchanged(
         DirectoryLayout(root).prepare()
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("there", "made")}
     assert modes == {"there": 0o755, "made": 0o700}
+
+
+def test_directory_that_all_users_can_write_is_refused(tmp_path: Path) -> None:
+    """They could put files of their own in the place of the cluster's."""
+    root = tmp_path / "there"
+    root.mkdir()
+    root.chmod(0o1777)
+    with pytest.raises(BadDirectory, match="every user can write to it"):
+        DirectoryLayout(root).prepare()
+    root.chmod(0o755)
+    DirectoryLayout(root).prepare()
+
+
+def test_local_cluster_writes_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers and drivers inherit it: an existing directory stays open to others' eyes."""
+
+    async def started(wishes: LocalOptions) -> None:
+        (wishes.root / "records").write_text("secret")
+
+    for name in ("tune", "switch_soon", "log_to_file", "log_to_terminal"):
+        monkeypatch.setattr(cli, name, lambda *_, **__: None)
+    monkeypatch.setattr(cli, "_local", started)
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        found = CliRunner().invoke(cli.app, ["local", "--data", str(tmp_path)])
+    finally:
+        os.umask(before)
+    assert found.exit_code == 0, found.output
+    modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert modes == {"records": 0, "logs": 0, "history": 0}

@@ -38,3 +38,13 @@ def test_leaving_broker_is_warned_unless_stopping(
     with caplog.at_level(logging.INFO):
         server.seed(resources.EVENTS, FENCED)
     assert [one.levelno for one in caplog.records if "BrokerFenced" in one.message] == [level]
+
+
+def test_event_without_any_detail_is_shown() -> None:
+    """The first observer that raised kept it from the others."""
+    uids = itertools.count()
+    server = MemoryApiServer(lambda: 1_800_000_000_000, lambda: str(next(uids)))
+    Machine(server, cast("LocalPods", SimpleNamespace(tell=lambda *_: None)), lambda _: None)
+    server.seed(resources.EVENTS, {"metadata": FENCED["metadata"]})
+    shown = server.store.resources[resources.CORE_EVENTS.path()]
+    assert server.store.get(shown, ("default", "e")) is not None

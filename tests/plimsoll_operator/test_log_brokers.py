@@ -184,14 +184,14 @@ async def test_held_back_broker_shows_until_when():
     hear(scene, 1)
     assert ready(scene) == ("False", "HeldBack")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 was fenced 2 times within ten minutes, so it is held back until 4 s after the "
-        "last time, or until one of its partitions needs it as its leader or for its min ISR."
+        "Broker 1 was fenced 2 times within ten minutes. It stays fenced until 4 s after the last "
+        "time, or until one of its partitions needs it as leader or for its min ISR."
     )
     commit(scene, BACK)
     assert ready(scene) == ("True", "Serving")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 is ready. The broker was fenced 2 times within ten minutes, so until 4 s after "
-        "the last time it joins no ISR that has enough replicas without it."
+        "Broker 1 is ready. The broker was fenced 2 times within ten minutes. Until 4 s after the "
+        "last time, it joins an ISR only if that ISR is below min ISR without it."
     )
 
 

@@ -222,8 +222,8 @@ class TestShrinking:
         ]
         row = scene.term.shown.blocked["Members"][0]
         assert row.until == (
-            "Topic orders has replication factor 2 and only 1 broker would remain: lower it or"
-            " keep 2 brokers."
+            "Topic orders has replication factor 2 and only 1 broker would remain: lower the"
+            " replication factor, or keep 2 brokers."
         )
         assert [told.reason for told in scene.told] == ["DrainBlocked", "DrainBlocked"]
         since = row.since

@@ -76,5 +76,5 @@ async def test_cluster_works_without_prometheus_operator():
     scene, told = a_watched_scene(installed=False, podMonitor={})
     await scene.run(cluster.reconcile)
     (event,) = told
-    assert event.message.startswith("Cannot create the brokers' PodMonitor: ")
+    assert event.message.startswith("The operator cannot create or change the brokers' PodMonitor")
     assert scene.made("statefulsets") == ["main-broker-0", "main-broker-1", "main-broker-2"]

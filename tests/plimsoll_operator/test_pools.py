@@ -209,7 +209,7 @@ def test_unusable_pools_and_templates_are_refused(spec: dict[str, Any], sentence
     [
         ({"metadataVersion": "0.2"}, 5, "spec.metadataVersion is 0.2: remove it first"),
         ({"version": "0.2"}, 4, "spec.version is 0.2: upgrade the brokers first"),
-        ({}, 4, "the cluster has 0.2: without spec.pools, upgrade the brokers, and wait"),
+        ({}, 4, "the cluster has 0.2: remove spec.pools, upgrade the brokers, and set"),
     ],
 )
 def test_pools_wait_until_older_operators_cannot_lead(

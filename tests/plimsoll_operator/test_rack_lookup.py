@@ -89,11 +89,11 @@ async def test_ignored_racks_are_not_looked_up():
         ({}, f"node n1 has no label {ZONE}"),
         (
             {"pod_uid": "another"},
-            "pod main-broker-0-0 is not the pod of the broker process that registers",
+            "pod main-broker-0-0 has another uid than the broker states",
         ),
         (
             {"pod_uid": None},
-            "pod main-broker-0-0 is not the pod of the broker process that registers",
+            "pod main-broker-0-0 has another uid than the broker states",
         ),
         ({"broker_id": BrokerId(1)}, "cannot look up the node of the broker's pod"),
     ],

@@ -343,7 +343,7 @@ async def test_events_tell_of_the_beginning_and_the_end():
     await scene.look()
     told = list(occurrences(before, scene.deciding.image, scene.deciding.records))
     assert [(o.reason, o.message) for o in told] == [
-        ("ReassignmentRunning", "Reassignment move started: 2 partitions.")
+        ("ReassignmentRunning", "Reassignment move started: it moves replicas of 2 partitions.")
     ]
 
 

@@ -17,7 +17,7 @@ async def test_events_report_start_pause_and_end():
     assert {(o.key, o.message) for o in told} == {
         (
             "rebalance-b1-Running-False",
-            f"Rebalance fill started: {total} partitions, 6 replicas to copy.",
+            f"Rebalance fill started: it moves {total} partitions and copies 6 replicas.",
         )
     }, "the same key is the same Event"
     before, done = scene.deciding.image, len(scene.deciding.records)

@@ -135,11 +135,11 @@ def test_unclean_election_warns_of_possible_loss(cause):
     )
     (event,) = occurrences(old, replay(old, *records), records)
     assert (event.reason, event.warning) == ("UncleanElection", True)
-    assert "Topic orders: broker 2 leads" in event.message
+    assert "Topic orders: broker 2 became the leader" in event.message
     certain = cause not in POSSIBLE_CAUSES
     assert ("may lack acknowledged records" in event.message) != certain
     assert ("certain data loss" if certain else "possible data loss") in event.message
-    assert event.message.endswith("Partitions 1.")
+    assert event.message.endswith("Partitions: 1.")
     assert unclean_elections(records) == 1
 
 

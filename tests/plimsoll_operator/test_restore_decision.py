@@ -23,6 +23,7 @@ from plimsoll_core.cluster.record_versions import read_records
 from plimsoll_core.cluster.records import (
     BrokerFenced,
     BrokerRegistered,
+    CertificatesAllowed,
     ControllerChanged,
     MembersChanged,
     MetadataVersionFinalized,
@@ -51,7 +52,7 @@ from plimsoll_operator.controller.restore_decision import (
 )
 from plimsoll_operator.metalog import log_integrity
 from plimsoll_operator.metalog.codec import pack
-from plimsoll_operator.metalog.interface import EMPTY_TIP, Batch, OpenedLog
+from plimsoll_operator.metalog.interface import EMPTY_TIP, Batch, OpenedLog, SnapshotEnd
 
 BROKERS = (1, 2, 3)
 
@@ -236,7 +237,7 @@ def test_position_below_the_copy_is_judged_by_term() -> None:
     )
     offered = dict(case.offered)
     assert isinstance(decide_restore(replace(case, copy=short, offered=offered)), Restore)
-    offered[BrokerId(3)] = Offered(position=foreign)
+    offered[BrokerId(3)] = Offered(position=foreign, sends=True)
     assert unsure(replace(case, copy=short, offered=offered)) == {Unsure.OTHER_HISTORY}
 
 
@@ -253,6 +254,72 @@ def test_broker_that_stopped_last_is_believed() -> None:
     assert isinstance(found, Restore)
     assert found.from_brokers == (1,)
     assert found.image == last.image
+
+
+def test_certificates_that_one_broker_heard_of_are_believed() -> None:
+    """The operator that took over declares them first, before the other brokers follow it."""
+    allowed = CertificatesAllowed(cause="declared", broker_id=BrokerId(1), sha256=("a" * 64,))
+    last = NEW.add(allowed, epoch=2)
+    assert isinstance(decide_restore(a_case(copy=last, b1=last)), Restore)
+
+
+def content_of(image: ClusterImage, chain: Chain, since: int) -> bytes:
+    """A copy as a broker sends it: an image, and the batches after the first `since`."""
+    content = CopyContent(
+        image=encode_image(image),
+        nonce=chain.batches[since - 1].nonce,
+        controller_epoch=ControllerEpoch(chain.batches[since - 1].controller_epoch),
+        batches=chain.copies()[since:],
+    )
+    return zlib.compress(msgspec.msgpack.encode(content))
+
+
+@pytest.mark.parametrize("lone", [True, False])
+def test_forged_content_under_true_nonces_needs_a_person(lone: bool) -> None:
+    """A broker that was taken over knows every nonce. Its copy lacks a broker."""
+    broker = NEW.image.brokers[BrokerId(2)]
+    stop = BrokerFenced(cause="stopped", broker_id=broker.id, broker_epoch=broker.broker_epoch)
+    chain = NEW.add(stop, epoch=2) if lone else NEW
+    since = len(OLD.batches)
+    mine = OLD.image
+    brokers_known = mine.brokers.delete(BrokerId(3))
+    forged = msgspec.structs.replace(mine, brokers=brokers_known)
+    taken = prove_copy(content_of(forged, chain, since), CLUSTER, BrokerId(1), chain.position)
+    assert isinstance(taken, ProvenCopy), taken
+    case = replace(a_case(log=NEW, b1=chain), copy=taken)
+    assert Unsure.UNPROVEN in unsure(case)
+    true = prove_copy(content_of(mine, chain, since), CLUSTER, BrokerId(1), chain.position)
+    assert isinstance(true, ProvenCopy), true
+    assert isinstance(decide_restore(replace(case, copy=true)), Restore)
+
+
+def test_unjudged_lone_copy_needs_a_person() -> None:
+    """Its image begins behind the end of the log."""
+    broker = NEW.image.brokers[BrokerId(2)]
+    stop = BrokerFenced(cause="stopped", broker_id=broker.id, broker_epoch=broker.broker_epoch)
+    last = NEW.add(stop, epoch=2)
+    sent = content_of(NEW.image, last, len(NEW.batches))
+    copy = prove_copy(sent, CLUSTER, BrokerId(1), last.position)
+    assert isinstance(copy, ProvenCopy), copy
+    case = replace(a_case(log=OLD, b1=last), copy=copy)
+    assert unsure(case) == {Unsure.ONE_HOLDER}
+    assert isinstance(decide_restore(replace(case, log=StoredLog(opened=NEW.opened))), Restore)
+    assert isinstance(decide_restore(replace(case, log=StoredLog(damage="lost"))), Restore)
+
+
+def test_lone_election_beyond_isr_needs_a_person() -> None:
+    common = NEW.add(*a_topic(*BROKERS), epoch=2).add(shrunk_to(3, 1), epoch=2)
+    for change, believed in (
+        (shrunk_to(1), True),
+        (shrunk_to(2), False),
+        (shrunk(1, replicas=(1, 2)), False),
+    ):
+        last = common.add(change, epoch=2)
+        case = a_case(copy=last, log=common, b1=last, b2=common, b3=common)
+        found = decide_restore(case)
+        assert isinstance(found, Restore) is believed
+        if isinstance(found, NotRestored):
+            assert found.reasons == (Unsure.ONE_HOLDER,)
 
 
 def test_emptied_broker_needs_a_person() -> None:
@@ -273,6 +340,33 @@ def test_decision_only_an_answer_told_needs_a_person() -> None:
     assert unsure(replace(case, offered={**case.offered, BrokerId(2): beyond})) == {
         Unsure.ACTED_BEYOND
     }
+
+
+def test_reported_position_alone_is_no_answer() -> None:
+    """The offer that follows it may say that the broker acted on a decision that no copy has."""
+    case = a_case()
+    reported = replace(case.offered[BrokerId(2)], sends=False)
+    assert unsure(replace(case, offered={**case.offered, BrokerId(2): reported})) == {Unsure.AWAY}
+
+
+def test_snapshot_beyond_every_copy_needs_a_person() -> None:
+    """The batches that it covers are gone, and the brokers were down when they were committed."""
+    further = NEW.add(members(1, 2), epoch=2)
+    for chain in (further, OLD.add(opening(3), epoch=3)):
+        end = SnapshotEnd(end_offset=chain.image.next_offset, nonce=chain.batches[-1].nonce)
+        log = StoredLog(damage="lost", snapshot=end)
+        assert unsure(replace(a_case(), log=log)) == {Unsure.LOG_DIFFERS}
+    for chain, batches in ((OLD, ()), (NEW, ()), (further, further.batches[-2:])):
+        end = SnapshotEnd(end_offset=chain.image.next_offset, nonce=chain.batches[-1].nonce)
+        log = StoredLog(batches=tuple(batches), damage="lost", snapshot=end)
+        assert isinstance(decide_restore(replace(a_case(), log=log)), Restore)
+
+
+def test_copy_with_implausible_epoch_is_not_proven() -> None:
+    forged = NEW.add(opening(2**40), epoch=2**40)
+    found = prove_copy(forged.sent(), CLUSTER, BrokerId(1), forged.position)
+    assert isinstance(found, str)
+    assert "does not follow" in found
 
 
 def test_damaged_log_keeps_what_no_broker_has() -> None:
@@ -422,6 +516,11 @@ def shrunk(*isr: int, replicas: tuple[int, ...] = BROKERS) -> Record:
         isr=brokers(*isr),
         replicas=brokers(*replicas),
     )
+
+
+def shrunk_to(*isr: int) -> Record:
+    """The same, as a controller states it: replicas that do not change are not in it."""
+    return msgspec.structs.replace(shrunk(*isr), replicas=msgspec.UNSET)
 
 
 def parted(lost: Chain, kept: Chain) -> RestoreCase:

@@ -60,7 +60,7 @@ def test_roll_says_how_far_it_is():
     rolling = Rolling(revisions=("abc",), current=1, total=3, away=((0, ""), (4, "ErrImagePull")))
     found = rolls_condition(rolling)
     assert (found.type, found.status, found.reason) == ("Reconciling", "True", "RollingBrokers")
-    assert found.message.startswith("1 of 3 brokers run revision abc.")
+    assert found.message.startswith("1 of 3 brokers run revision abc of the pod template.")
     assert "Broker 4 is being restarted (ErrImagePull)." in found.message
 
 
@@ -81,7 +81,7 @@ def test_grants_and_returns_are_events():
         for event in occurrences(image, image, records)
     ]
     assert told == [
-        "Broker 0 is being restarted into revision abc.",
+        "Broker 0 is being restarted, so that its pod runs revision abc of its template.",
         "The restart of broker 0 is complete: it is back and in sync everywhere.",
         "The restart of broker 0 was abandoned: it runs another revision.",
     ]

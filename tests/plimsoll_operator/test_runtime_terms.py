@@ -11,9 +11,18 @@ import pytest
 from msgspec.structs import replace
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
+from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.records import ControllerChanged, SnapshotTaken, TopicConfigured
+from plimsoll_core.cluster.records import (
+    ControllerChanged,
+    PartitionsChanged,
+    ProducerIdsAllocated,
+    Record,
+    SnapshotTaken,
+    TopicConfigured,
+)
 from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.take_over import EPOCH_STEPS
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -26,6 +35,7 @@ from plimsoll_core.messages.requests import (
     Refused,
     RegisterBroker,
     Registered,
+    SetMembers,
     TopicsAnswer,
 )
 from plimsoll_core.messages.topics import (
@@ -36,12 +46,17 @@ from plimsoll_core.messages.topics import (
 from plimsoll_operator.controller import controller_term, decision_clock
 from plimsoll_operator.controller.controller_options import ControllerOptions
 from plimsoll_operator.controller.controller_term import Controller, Outcome
+from plimsoll_operator.metalog import log_integrity
 from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     Batch,
+    OpenedLog,
+    RestoredHistory,
+    Snapshot,
     SnapshotRequired,
 )
+from plimsoll_operator.metalog.log_integrity import Emptied
 
 WAIT_S = 30
 SESSION_MS = 2_000
@@ -443,3 +458,171 @@ async def test_operator_older_than_log_does_not_lead() -> None:
     assert "Run the operator of that release" in older.stalled.message
     assert not older.active
     assert log.batches == written
+
+
+class RestoredLog(MemoryLog):
+    """Holds a restored history. Fails once to take a record of the kind `fails_at`."""
+
+    def __init__(self, history: RestoredHistory, fails_at: type[Record], failure: Exception):
+        super().__init__()
+        self.fails_at, self.failures_left = fails_at, [failure]
+        self._put(history, 0)
+
+    def _put(self, history: RestoredHistory, sequence: int) -> None:
+        self.batches = []
+        self.snapshot = Snapshot(
+            name="restored",
+            end_offset=history.end_offset,
+            last_sequence=sequence,
+            nonce=history.nonce,
+            controller_epoch=history.controller_epoch,
+            image_bytes=history.image_bytes,
+        )
+
+    async def restore(self, history: RestoredHistory) -> None:
+        self._put(history, self.snapshot.last_sequence + len(self.batches) + 1)
+
+    async def open(self) -> OpenedLog:
+        known = self.snapshot
+        marker = Emptied(
+            sequence=known.last_sequence, end_offset=known.end_offset, nonce=known.nonce
+        )
+        found = {batch.sequence: batch for batch in self.batches}
+        opened, _ = log_integrity.assemble((known,), {marker.sequence: marker, **found})
+        return opened
+
+    async def append(self, batch: Batch) -> None:
+        fails = any(isinstance(one, self.fails_at) for one in decode_records(batch))
+        if fails and self.failures_left:
+            raise self.failures_left.pop()
+        await super().append(batch)
+
+    async def write_snapshot(self, image: bytes, end_offset: int, nonce: str, epoch: int) -> str:
+        return "another"
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        pass
+
+
+async def a_history() -> RestoredHistory:
+    """A cluster with one broker and one partition."""
+    log = MemoryLog()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await take_part(controller, 1)
+        topic = NewTopic(name="orders", partitions=1, replication_factor=1)
+        await controller.request(CreateTopics(topics=(topic,)))
+        await controller.stop()
+        await task
+    last = log.batches[-1]
+    return RestoredHistory(
+        image_bytes=encode_image(controller.image),
+        end_offset=last.end_offset,
+        nonce=last.nonce,
+        controller_epoch=last.controller_epoch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "failure"),
+    [
+        (PartitionsChanged, AppendRefused("not permitted")),
+        (PartitionsChanged, SnapshotRequired("every place is taken")),
+        (ControllerChanged, SnapshotRequired("every place is taken")),
+    ],
+)
+async def test_restored_term_decides_nothing_before_skips(
+    fails_at: type[Record], failure: Exception
+) -> None:
+    """The log did not take the skipped epochs, and a registration was committed without them."""
+    log = RestoredLog(await a_history(), fails_at, failure)
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        process = a_registration(2)
+        for _ in range(2):
+            await controller.wait_active()
+            answer = await controller.request(process)
+        assert isinstance(answer, Registered)
+        await controller.stop()
+        await task
+    assert not log.failures_left
+    kinds = [type(record) for record in log.records()]
+    decided = [kind for kind in kinds if kind is not ControllerChanged]
+    skips = [PartitionsChanged] * EPOCH_STEPS
+    assert decided[: EPOCH_STEPS + 1] == [*skips, ProducerIdsAllocated]
+    assert decided.count(PartitionsChanged) == EPOCH_STEPS, "and skipped once"
+
+
+async def test_stop_in_a_take_over_activates_nothing() -> None:
+    log = MemoryLog()
+    log.gate.clear()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await log.appending.wait()
+        active = asyncio.create_task(controller.wait_active())
+        stopping = asyncio.create_task(controller.stop())
+        await asyncio.sleep(0)
+        log.gate.set()
+        await stopping
+        assert await task is Outcome.STOPPED
+    assert not active.done()
+    active.cancel()
+    assert [type(record) for record in log.records()] == [ControllerChanged]
+
+
+async def test_stopping_controller_lets_others_wait() -> None:
+    """Its queue is not committed yet: it neither decides nor has it ended."""
+    log = MemoryLog()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await controller.request(SetMembers(broker_ids=()))
+        log.gate.clear()
+        registering = controller.submit(a_registration(7))
+        stopping = asyncio.create_task(controller.stop())
+        await asyncio.sleep(0)
+        assert not controller.active
+        active = asyncio.create_task(controller.wait_active())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not active.done()
+        assert not stopping.done()
+        active.cancel()
+        log.gate.set()
+        assert isinstance(await registering, Registered), "what was queued is committed"
+        await stopping
+        assert await task is Outcome.STOPPED
+
+
+async def test_cancelled_caller_ends_uncommitted_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A candidate that is cancelled stops its controller in its clean-up."""
+    monkeypatch.setattr(controller_term, "STOP_MS_MAX", 0)
+    log = MemoryLog()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await controller.stop()
+            ended.set()
+
+    ended = asyncio.Event()
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await controller.request(SetMembers(broker_ids=()))
+        log.gate.clear()
+        controller.submit(a_registration(7))
+        cleaning = asyncio.create_task(clean_up())
+        await asyncio.sleep(0)
+        cleaning.cancel()
+        assert await task is Outcome.STOPPED
+        await ended.wait()

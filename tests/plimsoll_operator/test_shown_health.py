@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from tests.plimsoll_operator.builders import (
     TOPIC_ID,
     a_cluster,
+    a_cluster_body,
     an_image,
     isr_changed,
     replay,
     with_topic,
 )
+from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, PartitionKey, PendingDeletion
@@ -32,6 +34,7 @@ from plimsoll_core.controller.partitions.unclean_recovery import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_status import ListenerAddress
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
+from plimsoll_operator.reconcile.cluster import logcluster_status
 from plimsoll_operator.reconcile.topic.topic_status import Sight, topic_status
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
@@ -201,14 +204,19 @@ def test_leaderless_cluster_counts_arrived_brokers():
     lost = {"leader": None, "leader_epoch_step": 1, "elr": (BrokerId(0),)}
     image = replay(image, *(isr_changed(index, (), **lost) for index in range(3)))
     ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
-    assert ready.message == "3 of 3 partitions have no leader."
+    assert (
+        ready.message == "3 of 3 partitions have no leader, such as orders-0, orders-1, orders-2."
+    )
     for broker in (1, 2):
         epoch = image.brokers[BrokerId(broker)].broker_epoch
         fenced = BrokerFenced(cause="x", broker_id=BrokerId(broker), broker_epoch=epoch)
         image = replay(image, fenced)
     ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
     assert ready.reason == "PartitionsOffline"
-    assert ready.message == "3 of 3 partitions have no leader. 1 of 3 brokers are ready."
+    assert ready.message == (
+        "3 of 3 partitions have no leader, such as orders-0, orders-1, orders-2. "
+        "1 of 3 brokers are ready."
+    )
 
 
 def test_cluster_whose_brokers_never_joined_is_not_ready():
@@ -387,3 +395,20 @@ def test_internal_topics_are_not_client_created():
     assert (status.topics.declared, status.topics.client_created) == (0, 0)
     assert status.internal_topics is not None
     assert status.internal_topics.total == 1
+
+
+def test_new_term_continues_the_observed_generation():
+    """Until it has seen the spec: 1, 0, 1 says that an edit was not seen."""
+    scene = Scene(an_image())
+    written = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Serving",
+        "message": "",
+        "observedGeneration": 7,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    scene.objects.clusters.put({**a_cluster_body(), "status": {"conditions": [written]}})
+    draft = logcluster_status.render(scene.term, scene.term.key)
+    assert draft is not None
+    assert draft.generation == 7

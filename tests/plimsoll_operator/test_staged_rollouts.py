@@ -71,7 +71,10 @@ async def test_pools_roll_in_their_order(staged: Staged) -> None:
     row, text = staged.shown
     assert row is not None
     assert (row.pool, row.next, row.until) == ("canary", "main", None)
-    said = "Pool canary (broker 100) rolls. Pool main is next, once pool canary is in sync."
+    said = (
+        "Pool canary (broker 100) is being restarted. Pool main is restarted next, once pool "
+        "canary is in sync."
+    )
     assert row.message == said
     assert text.endswith(said)
     wait = f"broker 100 of pool canary runs revision {staged.cluster.image.grants[100].revision}"
@@ -93,7 +96,7 @@ async def test_next_pool_waits_for_pause(staged: Staged) -> None:
     assert row is not None
     assert (row.pool, row.next, row.until) == (None, "main", staged.at(1_800))
     until = f"{staged.at(1_800)}, when all pods of pool canary have been ready for 30m"
-    assert row.message == f"Pool main is next, and waits until {until}."
+    assert row.message == f"Pool main is restarted next, and waits until {until}."
     assert text.endswith(row.message)
     assert staged.cluster.blocked == [(b, "RolloutPause", until) for b in (0, 1)]
     staged.cluster.kube.server_ms += 1_799_000
@@ -123,7 +126,7 @@ async def test_next_pool_waits_for_approval(staged: Staged) -> None:
     row, _ = staged.shown
     assert row is not None
     assert row.next == "main"
-    until = f"spec.rollout.approved is {row.revision}; only pool canary rolls before that"
+    until = f"spec.rollout.approved is {row.revision}; only pool canary is restarted before that"
     assert staged.cluster.blocked == [(b, "RolloutAwaitsApproval", until) for b in (0, 1)]
     await staged.roll(approval="Manual", approved="of-another-change")
     assert staged.grants == []
@@ -151,14 +154,14 @@ async def test_change_of_later_pool_alone_rolls_at_once(staged: Staged) -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"rollout": {"order": ["main"]}}, "it needs spec.pools"),
+        ({"rollout": {"order": ["main"]}}, "spec.pools, which is not set"),
         ({"pools": POOLS, "rollout": {"order": ["other"]}}, "names other, which is no pool"),
         (
             {
                 "pools": POOLS,
                 "rollout": {"order": ["main"], "approval": "Manual", "pauseAfterFirst": "1h"},
             },
-            "Remove one of the two",
+            "Remove pauseAfterFirst, or set approval to Automatic",
         ),
     ],
 )

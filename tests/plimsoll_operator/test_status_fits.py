@@ -123,7 +123,7 @@ async def test_user_with_any_name_shows_condition(length: int):
     shown = await written(scene, Target(USERS, *key))
     (ready,) = shown["conditions"]
     assert (ready["type"], ready["status"]) == ("Ready", "False")
-    assert "No user can be called" in ready["message"]
+    assert "is not allowed. A user name has" in ready["message"]
 
 
 async def written(scene: Scene, target: Target) -> dict[str, Any]:

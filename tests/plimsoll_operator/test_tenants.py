@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -9,11 +10,16 @@ from tests.plimsoll_operator.builders import a_cluster, an_image, replay
 from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.cluster.records import (
+    BrokerUpdated,
     ListenersConfigured,
     MetadataVersionFinalized,
     QuotasSet,
 )
+from plimsoll_core.controller.security import security_share
+from plimsoll_core.controller.security.security_share import Bound
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.quotas.state import BY_CLUSTER, DEFAULT, QuotaEntity, QuotaRow, QuotaValues
 from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
@@ -227,6 +233,19 @@ class Tenants(Scene):
         return found is not None
 
 
+async def test_tenant_beyond_its_share_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(1, 0, "ACL rules")
+    monkeypatch.setitem(security_share.BOUNDS, security_share.ACLS, bound)
+    scene = Tenants()
+    scene.apply(WRITES)
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("False", "PolicyViolation")
+    assert "The Users of namespace shop have 0 ACL rules; 1 more would exceed" in ready.message
+    scene = Tenants()
+    scene.apply()
+    assert (await scene.reconciled()).reason == "Serving"
+
+
 async def test_allowed_namespaces_user_gets_secret_and_prefix() -> None:
     scene = Tenants()
     scene.apply(WRITES)
@@ -237,6 +256,35 @@ async def test_allowed_namespaces_user_gets_secret_and_prefix() -> None:
     assert scene.logs_in
     assert scene.may(AclOperation.WRITE, "shop.orders")
     assert not scene.may(AclOperation.WRITE, "billing.orders")
+
+
+async def test_secret_names_a_listener_that_admits_namespace() -> None:
+    """It named the first one, which the brokers' NetworkPolicy closes to the tenant's pods."""
+    scene = Tenants()
+    listeners = [
+        {"name": "own", "port": 9095, "authentication": ["ScramSha512"]},
+        {"name": "secured", "port": 9094, "authentication": ["ScramSha512"]},
+    ]
+    own = Listener(name="own", port=9095, authentication=("ScramSha512",))
+    declared = ListenersConfigured(cause="t", listeners=(own, SECURED))
+    broker = scene.decided.image.brokers[BrokerId(0)]
+    opened = BrokerUpdated(
+        cause="registration",
+        broker_id=broker.id,
+        broker_epoch=broker.broker_epoch,
+        directory_ids=broker.directory_ids,
+        endpoints=tuple(
+            Endpoint(name=one.name, host="b0", port=one.port) for one in (own, SECURED)
+        ),
+    )
+    scene.decided.image = replay(scene.decided.image, declared, opened)
+    scene.apply(WRITES)
+    for allowed, port in (({"from": "Same"}, 9094), (LABELLED, 9095)):
+        listeners[0]["allowedNamespaces"] = allowed
+        scene.declare(users=scene.users, listeners=listeners)
+        await scene.reconciled()
+        data = scene.kube.find(SECRETS, "shop", "app-kafka")["data"]
+        assert b64decode(data["bootstrap.servers"]).decode() == f"b0:{port}"
 
 
 async def test_namespaces_are_not_allowed_by_default() -> None:

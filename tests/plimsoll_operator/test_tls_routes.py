@@ -7,6 +7,7 @@ import pytest
 from tests.plimsoll_operator.outside import BALANCED, PLAIN, SERVICE_NAMES, Outside
 
 from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import GATEWAYS, TLS_ROUTE_KINDS, TLS_ROUTES, Kind
 from plimsoll_operator.pki.authority import describe
 
@@ -99,7 +100,7 @@ async def test_accepted_route_is_announced_at_gateway_port() -> None:
     made = with_gateways(ROUTED)
     await made.look()
     assert made.addresses == {}
-    assert "Gateway kafka/edge has not accepted the route yet" in made.why
+    assert "Gateway kafka/edge has not accepted the TLSRoute yet" in made.why
     put_gateway(made, {"name": "a", "protocol": "HTTP", "port": 80}, passing("b", 443))
     for name in SERVICE_NAMES:
         accept(made, name)
@@ -232,3 +233,23 @@ async def test_routes_go_with_their_listener() -> None:
     await made.look()
     assert made.scene.made(TLS_ROUTES.plural) == []
     assert made.services == SERVICE_NAMES
+
+
+async def test_routes_after_a_failed_list_are_deleted() -> None:
+    """An error of the list counted as no routes, and they stayed for good."""
+    made = with_gateways(ROUTED)
+    await made.look()
+    made.redeclare(PLAIN)
+    listed = made.scene.kube.list
+
+    async def refuses_routes(kind: Kind, *rest: Any, **more: Any) -> Any:
+        if kind in TLS_ROUTE_KINDS:
+            raise Unavailable(503, "LIST tlsroutes answered: later")
+        return await listed(kind, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made.scene.kube, "list", refuses_routes)
+        await made.look()
+    assert made.scene.made(TLS_ROUTES.plural) == SERVICE_NAMES
+    await made.look()
+    assert made.scene.made(TLS_ROUTES.plural) == []

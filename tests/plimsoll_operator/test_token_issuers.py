@@ -151,7 +151,7 @@ async def test_answer_without_usable_key_stalls_unchanged(published: Any) -> Non
     before = await made.look()
     made.tokens.documents[OPENID_KEYS] = {"x": 1, **published}
     assert await made.look() == before
-    assert "no usable key" in made.stalled
+    assert "no usable public key" in made.stalled
     made.publish(*AnIssuer(ISSUER, key_id="n").key_set()["keys"])
     await made.look()
     assert made.stalled == ""
@@ -255,7 +255,7 @@ async def test_unusable_key_delays_no_withdrawal() -> None:
     assert rotated.keys[0].key_id == accounts.keys[0].key_id
     assert rotated.keys != accounts.keys
     assert kept == corp
-    assert "no usable key" in made.stalled
+    assert "no usable public key" in made.stalled
 
 
 async def test_duplicate_issuer_is_left_out_alone() -> None:
@@ -277,7 +277,7 @@ async def test_overlong_issuer_of_api_server_is_isolated() -> None:
     right = made.tokens.documents[OPENID_CONFIGURATION]
     made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
     assert [one.name for one in await made.look()] == ["corp"]
-    assert "kubernetes is ignored" in made.stalled
+    assert "kubernetes is invalid" in made.stalled
     made.tokens.documents[OPENID_CONFIGURATION] = right
     both = await made.look()
     assert len(both) == 2

@@ -21,7 +21,7 @@ from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import About, Occurrence
 
 KEY = ("kafka", "orders")
-SENTENCE = "Partition 7 cannot be led by broker 2: it is not active now."
+SENTENCE = "Broker 2 cannot lead partition 7, because it is not active now."
 
 
 def a_scene(elect: list[dict[str, int]] | None = None) -> Scene:
@@ -68,7 +68,7 @@ async def test_refusal_is_shown_and_asked_again():
         topic="orders", index=7, code=83, reason="LeaderNotEligible", message=SENTENCE
     )
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=6), refused, refused)
-    with pytest.raises(Retry, match="cannot be led"):
+    with pytest.raises(Retry, match="cannot lead partition"):
         await scene.run(topic.reconcile, KEY)
     shown = topics_of(scene.term).refusals[KEY]
     assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")

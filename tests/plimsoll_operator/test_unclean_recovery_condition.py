@@ -66,7 +66,7 @@ class TestCondition:
         shown = memory.condition(NOW_MS)
         assert (shown.status, shown.reason) == ("True", "RecordsMayBeLost")
         assert timestamp(NOW_MS) in shown.message
-        assert "Topic orders: broker 2 leads" in shown.message
+        assert "Topic orders: broker 2 became the leader" in shown.message
         assert memory.condition(NOW_MS + SHOWN_MS - 1).status == "True"
         assert memory.condition(NOW_MS + SHOWN_MS).status == "False"
 
@@ -101,7 +101,8 @@ class TestCondition:
         image = replay(with_topic(an_image(), ROWS), *lost_and_elected())
         memory = UncleanRecovery()
         memory.begin(image, (), NOW_MS)
-        assert memory.condition(NOW_MS).message.startswith("1 partitions")
+        assert "Partitions: orders-1." in memory.condition(NOW_MS).message
+        assert memory.condition(NOW_MS).message.startswith("1 partition got")
 
     def test_term_that_begins_again_forgets_nothing(self):
         memory = an_election()
@@ -131,7 +132,7 @@ class TestNextController:
         memory.begin(an_image(), (), NOW_MS + 60_000, log)
         shown = memory.condition(NOW_MS + 60_000)
         assert (shown.status, shown.reason) == ("True", "RecordsMayBeLost")
-        assert shown.message.startswith("1 partitions got a leader that may lack")
+        assert shown.message.startswith("1 partition got a leader that may lack")
         assert POSSIBLE_CAUSES[0] in shown.message
         known = memory.elections(NOW_MS + 60_000)
         assert known == UncleanElections(partitions=1, certain=0, last_ms=NOW_MS + 500)

@@ -16,8 +16,9 @@ from tests.plimsoll_operator.test_leader import Scene as LedScene
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.requests import LogPosition
+from plimsoll_core.messages.requests import LogPosition, SetMembers
 from plimsoll_core.security.inside import (
+    PLAINTEXT,
     BrokerCertificates,
     Inside,
     InsideMode,
@@ -29,9 +30,11 @@ from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE
 from plimsoll_operator.api import labels
 from plimsoll_operator.controller import metadata_restoration
 from plimsoll_operator.controller.controller_term import Controller, Outcome
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.metadata_restoration import BackupOffer, RestorationOptions
-from plimsoll_operator.kube.resources import SECRETS, STATEFUL_SETS, Kind
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, STATEFUL_SETS, Kind
 from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.metalog.interface import LogUnavailable
 from plimsoll_operator.pki.authority import describe, signed_by
 from plimsoll_operator.reconcile.cluster import unrestored
 
@@ -88,6 +91,25 @@ async def test_unrestored_cluster_admits_only_written_certificates():
     assert refuses_broker(admits, CLUSTER, right) == ""
     assert refuses_broker(admits, CLUSTER, replace(right, broker_id=BrokerId(2))) != ""
     assert refuses_broker(admits, CLUSTER, replace(right, sha256="00")) != ""
+
+
+@pytest.mark.parametrize(
+    ("mode", "refuses"), [("Required", True), ("Permissive", False), ("Off", False), (None, False)]
+)
+async def test_damaged_log_admits_no_stranger_in_plaintext(mode: str | None, refuses: bool):
+    """Nothing is replayed, so the image says nothing of certificates. The status does."""
+    scene = a_scene()
+    status: Any = {"certificates": {"internal": {"mode": mode, "pinned": mode}}} if mode else {}
+    body = scene.kube.find(LOG_CLUSTERS, *scene.term.key)
+    scene.term.objects.clusters.put({**body, "status": status})
+    server = InsideServer()
+    server.committed[CLUSTER] = lambda: unrestored.admitted(scene.term)
+    server.demands_tls[CLUSTER] = lambda: unrestored.demands_tls(scene.term)
+    assert (server.refuses_now(CLUSTER, None) == PLAINTEXT) is refuses
+    peer = Peer(cluster_id=CLUSTER, broker_id=BrokerId(0), sha256="00")
+    assert server.refuses_now(CLUSTER, peer) == ""
+    scene.controller.image = an_image()
+    assert server.refuses_now(CLUSTER, None) == "", "a log that was replayed decides"
 
 
 async def test_restored_cluster_admits_new_certificates_until_committed():
@@ -165,6 +187,24 @@ async def test_log_of_never_used_volumes_begins():
     assert isinstance(log.records()[0], ControllerChanged)
     await controller.stop()
     await running
+
+
+async def test_log_lost_later_does_not_begin_again():
+    """In the same process: what the volumes were when the log began says nothing."""
+    log, restores = MemoryLog(), asyncio.Queue[str]()
+    controller = a_controller(log, expects_copies=expects, on_restoring=restores.put_nowait)
+    running = asyncio.create_task(controller.run())
+    await hear(controller, used=frozenset())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await restores.get()
+        log.batches.clear()
+        log.failures.append(LogUnavailable("it is away"))
+        await controller.request(SetMembers(broker_ids=(BrokerId(7),)))
+        await restores.get()
+        assert log.batches == []
+        await controller.stop()
+        assert await running is Outcome.STOPPED
 
 
 async def hangs() -> BackupOffer | None:

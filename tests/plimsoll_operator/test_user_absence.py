@@ -7,9 +7,13 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
 
+from plimsoll_core.cluster.model import HistoryRestored
+from plimsoll_core.ids import MetadataOffset
+from plimsoll_core.security.state import NOTHING
 from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
 from plimsoll_operator.leadership.led_cluster import LedCluster
@@ -113,6 +117,30 @@ async def test_mass_user_deletion_needs_confirmation() -> None:
     scene.objects.clusters.put(acknowledged)
     for key in keys:
         await scene.run(user.reconcile, key)
+    assert not scene.decided.image.security.users
+    assert "Stalled" not in scene.term.shown.notes
+
+
+async def test_user_missing_since_restore_keeps_login() -> None:
+    """etcd was restored to before it was applied; the metadata came from brokers' copies."""
+    scene, now_ms = Users(), [1_795_550_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    scene.apply()
+    await scene.reconciled()
+    row = HistoryRestored(at_ms=now_ms[0], end_offset=MetadataOffset(1))
+    scene.decided.image = replace(scene.decided.image, restored=row)
+    await gone(scene)
+    stalled = scene.term.shown.notes["Stalled"]
+    assert stalled.reason == "MassDeletion"
+    assert "User objects of namespace kafka are missing since (writer)." in stalled.message
+    now_ms[0] += 301_000
+    await scene.run(user.reconcile, KEY)
+    assert "writer" in scene.decided.image.security.users
+    (stamp,) = re.findall(r"acknowledge-user-deletion=(\S+)\.", stalled.message)
+    acknowledged = a_cluster_body()
+    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE_USERS: stamp}
+    scene.objects.clusters.put(acknowledged)
+    await scene.run(user.reconcile, KEY)
     assert not scene.decided.image.security.users
     assert "Stalled" not in scene.term.shown.notes
 
@@ -337,3 +365,20 @@ def test_offered_user_keeps_its_creation_time() -> None:
     found = scene.objects.users.get(KEY)
     assert found is not None
     assert scene.term.seen_uids == {found.metadata.uid: found.metadata.creation_timestamp}
+
+
+async def test_seen_objects_are_forgotten_once_unneeded() -> None:
+    """Each object that ever existed was remembered, for as long as the process ran."""
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    leader = object.__new__(LedCluster)
+    leader.term = scene.term
+    (row,) = scene.decided.image.security.users.values()
+    scene.term.seen_uids |= {row.object.uid: "2026-02-01T00:00:00Z", "of-the-past": ""}
+    scene.objects.users.drop(KEY)
+    leader._forget_unneeded()
+    assert list(scene.term.seen_uids) == [row.object.uid], "it may be proven absent yet"
+    scene.decided.image = replace(scene.decided.image, security=NOTHING)
+    leader._forget_unneeded()
+    assert not scene.term.seen_uids

@@ -407,6 +407,19 @@ class TestALogin:
         assert (status.phase, status.conditions[0].reason) == ("Pending", reason)
         assert scene.made("jobs") == []
 
+    async def test_secret_that_no_policy_sees_is_not_mounted(self) -> None:
+        """The chart's policy asks if the author may get `checker-kafka`."""
+        scene = self.scene()
+        user = {**self.USER, "spec": {**self.USER["spec"], "secretName": "of-another"}}
+        scene.objects.users.put(user)
+        meta = {"name": "of-another", "namespace": "kafka"}
+        data = {"java.properties": "", "librdkafka.conf": "", "bootstrap.servers": "Yg=="}
+        scene.kube.put(SECRETS, {"metadata": meta, "data": data})
+        status = await step(scene)
+        assert (status.phase, status.conditions[0].reason) == ("Pending", "UserNotReady")
+        assert "keeps its login in Secret of-another" in status.conditions[0].message
+        assert scene.made("jobs") == []
+
     async def test_driver_finds_user_secret_and_listener(
         self,
     ) -> None:

@@ -45,7 +45,7 @@ async def test_verification_with_deleted_job_ends():
     status = await step(scene)
     assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
     assert status.conditions[0].reason == "DriverFailed"
-    assert "Job check-driver was deleted" in status.conditions[0].message
+    assert "deleted its Job check-driver" in status.conditions[0].message
     assert status.counts.acked == 4, "what it counted so far stays"
     assert scene.made("jobs") == []
 
@@ -204,3 +204,31 @@ async def test_what_a_cleaner_takes_is_not_called_lost(
     if not starts:
         assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
         assert status.conditions[0].reason == "TopicCompacted"
+
+
+async def test_driver_is_told_that_its_topic_is_compacted():
+    """It may have no right to read the topic's configuration."""
+    scene = a_scene()
+    await step(scene)
+    report(scene, progress_json={"phase": "Producing"})
+    (topic,) = scene.controller.image.topics.values()
+    seen = []
+    for policy, ever in (("delete", False), ("compact,delete", True), ("delete", True)):
+        changed = msgspec.structs.replace(topic, configs={"cleanup.policy": policy}, compacted=ever)
+        scene.controller.image = msgspec.structs.replace(
+            scene.controller.image, topics={topic.id: changed}
+        )
+        await step(scene)
+        seen.append(scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"].get("compacted"))
+    assert seen == [None, "yes", "before"]
+
+
+async def test_policy_before_the_run_is_not_told():
+    image = READY
+    (topic,) = image.topics.values()
+    before = msgspec.structs.replace(topic, configs={"cleanup.policy": "delete"}, compacted=True)
+    scene = a_scene(msgspec.structs.replace(image, topics={topic.id: before}))
+    await step(scene)
+    report(scene, progress_json={"phase": "Producing"})
+    await step(scene)
+    assert "compacted" not in scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]

@@ -76,6 +76,9 @@ def test_state_change_lines_are_bounded_per_second(kept, monkeypatch, level, mos
     assert kept.lines == ["a line"] * most
     now_ms[0] = 1_000
     storm(1)
-    told = "7 more state changes of partitions within one second were not logged one by one"
+    told = (
+        "7 more state changes of partitions happened within the same second and are left out of "
+        "this log"
+    )
     assert kept.lines[most:] == [told, "a line"]
     logger.manager._clear_cache()  # type: ignore[attr-defined]

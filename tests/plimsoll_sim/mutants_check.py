@@ -11,10 +11,10 @@ TIMEOUT_S = 3_000
 
 
 @cache
-def noticed(how: str) -> tuple[dict[str, Any], str]:
-    """Return the results by mutant and the progress lines. `how` is `--scenarios` or `--check`.
-    All mutants are children of one process."""
-    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", how, "--json"]
+def noticed(how: str, *names: str) -> tuple[dict[str, Any], str]:
+    """Return the results by mutant, of all or of those with these names, and the progress lines.
+    `how` is `--scenarios` or `--check`. All mutants are children of one process."""
+    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", *names, how, "--json"]
     jobs = str(os.cpu_count() or 1)
     done = subprocess.run([*command, "--jobs", jobs], capture_output=True, timeout=TIMEOUT_S)
     lines = done.stderr.decode()

@@ -5,7 +5,12 @@ from collections import Counter
 import pytest
 
 from plimsoll_sim.faults.fault_table import FAULTS, TABLE, Fault
-from plimsoll_sim.runs.drawn_options import CLIENT_TOPIC_FAULT, DELETIONS_FAULT, LOST_FILES_FAULTS
+from plimsoll_sim.runs.drawn_options import (
+    CLIENT_TOPIC_FAULT,
+    DAMAGE_FAULT,
+    DELETIONS_FAULT,
+    LOST_FILES_FAULTS,
+)
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 from plimsoll_sim.runs.run import run
 
@@ -19,7 +24,7 @@ def test_fault_is_named_by_function_or_script(fault: Fault) -> None:
 def test_fault_names_are_unique_and_drawable() -> None:
     assert len(FAULTS) == len(TABLE)
     chosen = {name for profile in PROFILES.values() for name in profile.faults}
-    for name, _ in (CLIENT_TOPIC_FAULT, DELETIONS_FAULT, *LOST_FILES_FAULTS):
+    for name, _ in (CLIENT_TOPIC_FAULT, DAMAGE_FAULT, DELETIONS_FAULT, *LOST_FILES_FAULTS):
         chosen.add(name)
     assert chosen <= FAULTS.keys()
     assert [fault.name for fault in TABLE if not fault.weight and fault.name not in chosen] == []

@@ -5,7 +5,9 @@ mutants` looks for others; if there are none, the simulator has become too weak.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.plimsoll_sim.mutants_check import TIMEOUT_S, noticed
@@ -26,6 +28,8 @@ from plimsoll_sim.mutants.mutant import MUTANTS, Mutant, compiled, edited_module
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
 NAMES = [mutant.name for mutant in MUTANTS]
+SAMPLE = NAMES[::12]
+"""The mutants whose scenarios `make test` plays; `make long` plays those of all."""
 # The first test of a check waits for all mutants.
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
 
@@ -36,9 +40,18 @@ def test_mutant_applies_exactly_once(mutant: Mutant) -> None:
         compiled(module)
 
 
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sampled_mutant_fails_its_scenarios(name: str) -> None:
+    _fails_its_scenarios(name, noticed("--scenarios", *SAMPLE)[0])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_mutant_fails_its_scenarios(name: str) -> None:
-    found, _ = noticed("--scenarios")
+    _fails_its_scenarios(name, noticed("--check")[0])
+
+
+def _fails_its_scenarios(name: str, found: Mapping[str, Any]) -> None:
     assert found[name]["scenarios"], "no scenario is named for it"
     blind = [scenario for scenario, saw in found[name]["scenarios"].items() if not saw]
     assert not blind, f"these scenarios come as written: {blind}"

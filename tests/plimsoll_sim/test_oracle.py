@@ -2,8 +2,18 @@
 
 from uuid import UUID
 
+import pytest
+
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, Deletion, PartitionGhost
+from plimsoll_sim.checkers.compaction import check_keys
+from plimsoll_sim.checkers.log_starts import check_deleted
+from plimsoll_sim.oracle.partition_ghost import (
+    CommittedBatch,
+    Copy,
+    Deletion,
+    PartitionGhost,
+    Violation,
+)
 
 KEY = PartitionKey(UUID(int=1), 0)
 
@@ -35,3 +45,27 @@ def test_refused_deletion_leaves_other_clients() -> None:
     assert ghost.deleted == 178
     ghost.deletions.remove(more)
     assert ghost.deleted == 93
+
+
+def test_log_below_answered_deletion_may_not_lead() -> None:
+    """Logs that begin too high were seen, those that begin too low were not."""
+    ghost = committed((0, 9), (10, 19))
+    ghost.answered = 10
+    check_deleted(ghost, 1, Copy(batches=ghost.committed[1:], start=10, end=20))
+    check_deleted(ghost, 1, Copy())
+    with pytest.raises(Violation, match="DeletedStays"):
+        check_deleted(ghost, 1, Copy(batches=[*ghost.committed], start=0, end=20))
+
+
+@pytest.mark.parametrize("excused", [False, True])
+def test_cleaned_away_key_counts_after_unclean_election(excused: bool) -> None:
+    """Nothing was looked at after an unclean election; only one that lost too much excuses it."""
+    ghost = committed((0, 9), (10, 19))
+    ghost.unclean_epoch, ghost.keys_due, ghost.excused = 1, True, excused
+    cleaned = Copy(batches=[*ghost.committed], end=20, same=2, emptied={0: None})
+    if excused:
+        check_keys(ghost, 1, cleaned)
+        assert len(ghost.lost_keys) == 1
+        return
+    with pytest.raises(Violation, match="LastOfEachKey"):
+        check_keys(ghost, 1, cleaned)

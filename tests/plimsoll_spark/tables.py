@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from plimsoll_spark import checks, ledger
 from plimsoll_spark.batches import Rows, rows
-from plimsoll_spark.checks import CheckJob, Examination
+from plimsoll_spark.checks import CheckJob, Cleaner, Examination
 from plimsoll_spark.copies import Copies, rewritten
 from plimsoll_spark.ledger import ACKED
 from plimsoll_spark.range_check import Gap, LogRows, Span
@@ -144,6 +144,7 @@ def examined(
     log: KnownLog | None = None,
     batches: Mapping[int, Rows] | None = None,
     markers: Sequence[int] = (),
+    cleaner: Cleaner = Cleaner.OFF,
 ) -> Findings:
     """What a run finds. `ranges`: the offsets that each log holds; `starts`: where the logs begin
     once they were read; `batches`: by partition, those by which the writer of a copy is told, none
@@ -164,7 +165,7 @@ def examined(
     ):
         checks.examine_some(begun.job, begun.items)
         begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})
-        return checks.findings(begun.job, begun.items, begun.sent, begin)
+        return checks.findings(begun.job, begun.items, begun.sent, begin, cleaner=cleaner)
 
 
 def examination(

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from tests.plimsoll_spark.replica_model import audited, plain_batch, replica
 
-from plimsoll_spark.audit import Audit
+from plimsoll_spark.audit import Audit, MirrorFindings
 from plimsoll_spark.audit_range import RangeAudit
-from plimsoll_spark.audit_settings import AuditSettings, ExistingTopicsSource, Source
+from plimsoll_spark.audit_settings import AuditSettings, ExistingTopicsSource, MirrorOf, Source
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics, Found
 from plimsoll_spark.job_watch import TimeUp
+from plimsoll_spark.mirror import MirrorAudit
 from plimsoll_spark.replica_reader import Place
 from plimsoll_spark.topics import OffsetRange
 from plimsoll_spark.values import Outcome
@@ -26,6 +27,7 @@ class AuditRun:
         self.is_damaged = True
         self.comes_late = False
         self.ids: list[str | None] = ["A", "A"]
+        self.mirrors = MirrorFindings()
         self._patch = monkeypatch
         self._work = work
 
@@ -46,9 +48,13 @@ class AuditRun:
         put(ExistingTopics, "compacted", lambda *_: {"t": False})
         put("plimsoll_spark.session.build", lambda **_: SimpleNamespace(stop=lambda: None))
         put(Audit, "_audited", self._audited)
+        put(Audit, "_mirrored", lambda *_: self.mirrors)
         topics = ExistingTopicsSource(match_pattern="t", topics=("t",))
         settings = AuditSettings(
-            name="a", bootstrap="h:1", source=Source(existing_topics=topics), deadline_seconds=60
+            name="a",
+            bootstrap="h:1",
+            source=Source(existing_topics=topics, mirror_of=MirrorOf(bootstrap="o:1")),
+            deadline_seconds=60,
         )
         publisher: Any = SimpleNamespace(put=lambda texts, within_s: None)
         return Audit(settings, publisher, self._work).execute()
@@ -93,3 +99,34 @@ def test_topic_deleted_during_audit_is_inconclusive(run: AuditRun, later: str | 
     outcome = run.execute()
     assert (outcome.verdict, outcome.reason) == ("Inconclusive", "TopicRecreated")
     assert outcome.examples == ()
+
+
+def compared(**values: Any) -> MirrorFindings:
+    return MirrorFindings((MirrorAudit(topic="t", partition=0, **values),))
+
+
+@pytest.mark.parametrize("values", [{"unread": "the source is away"}, {"behind": 7}])
+def test_mirror_that_was_not_compared_is_inconclusive(
+    run: AuditRun, values: dict[str, Any]
+) -> None:
+    run.is_damaged, run.mirrors = False, compared(**values)
+    outcome = run.execute()
+    assert (outcome.verdict, outcome.reason) == ("Inconclusive", "ReplicasNotRead")
+
+
+def test_partition_without_mirror_is_inconclusive(run: AuditRun) -> None:
+    run.is_damaged = False
+    run.mirrors = MirrorFindings(compared(compared=3).results, ("t-1: no such partition",))
+    assert run.execute().reason == "ReplicasNotRead"
+
+
+@pytest.mark.parametrize("side", ["source", "mirror"])
+def test_mirror_of_replaced_topic_is_not_judged(run: AuditRun, side: str) -> None:
+    run.is_damaged = False
+    run.mirrors = compared(counts={"altered": 3})
+    if side == "source":
+        run.mirrors = run.mirrors._replace(replaced=("t",))
+    else:
+        run.ids = ["A", "B"]
+    outcome = run.execute()
+    assert (outcome.verdict, outcome.reason) == ("Inconclusive", "TopicRecreated")

@@ -23,6 +23,7 @@ from plimsoll_spark.audit_range import FINDINGS_MAX, finished_ranges
 from plimsoll_spark.audit_settings import AUDIT_CHECKS
 from plimsoll_spark.audit_verdict import judge_audit
 from plimsoll_spark.broker_connection import Standing
+from plimsoll_spark.replica_reader import ReplicaReader
 
 BATCHES = 12
 SIZE = len(plain_batch(0))
@@ -93,8 +94,11 @@ def test_finding_names_valid_replicas_and_leader(audit) -> None:
 @pytest.mark.parametrize(
     ("damaged", "words"),
     [
-        ((1,), "on broker 1 (its CRC is wrong); valid there on broker 0 (the leader), 2: let"),
-        ((0,), "on broker 0 (the leader) (its CRC is wrong); valid there on broker 1, 2: let a"),
+        ((1,), "its CRC is wrong); brokers 0 (the leader) and 2 have a valid replica there: let b"),
+        (
+            (0,),
+            "(the leader) (its CRC is wrong); brokers 1 and 2 have a valid replica there: let a",
+        ),
         ((0, 1, 2), "no replica that was read is valid there"),
     ],
 )
@@ -286,6 +290,26 @@ def test_retention_is_told_from_loss(audit) -> None:
     del held[1].file[: place_of(held[1], 9)]
     held[1].start, held[1].index = 9, []
     assert audit(held).findings == ()
+
+
+def test_reader_tells_where_retention_went_ahead(audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, skipped = three()[:1], []
+    read, fetch = ReplicaReader.read, held[0].fetch
+
+    def fetch_one(offset: int, max_bytes: int):
+        fetched = fetch(offset, SIZE)
+        held[0].start = 15 if offset >= 6 else 0
+        return fetched
+
+    def told_read(self, *asked):
+        found = read(self, *asked)
+        skipped.extend(found.skipped_to)
+        return found
+
+    monkeypatch.setattr(held[0], "fetch", fetch_one)
+    monkeypatch.setattr(ReplicaReader, "read", told_read)
+    assert audit(held).findings == ()
+    assert skipped == [15]
 
 
 def test_ranges_meet_inside_a_batch(audit) -> None:

@@ -37,7 +37,7 @@ def found(*, p99: float = 5, stalls: tuple[tuple[int, float], ...] = ()) -> Find
     [
         (Budget(max_stall_milliseconds=4_000), "partition 2 got no ack for 4,100 ms"),
         (Budget(p99_milliseconds=50), "p99 of acks was 80 ms"),
-        (Budget(isr_full_within_seconds=30), "not full for at least 31 s"),
+        (Budget(isr_full_within_seconds=30), "lacked a replica for at least 31 s"),
     ],
 )
 def test_exceeded_budget_is_violated_with_figures(budget: Budget, told: str) -> None:
@@ -76,7 +76,7 @@ def test_starved_producers_make_no_violation() -> None:
     verdict = judge_budget(budget, found(p99=80, stalls=((2, 4_100),)), held, None)
     assert verdict is not None
     assert (verdict.verdict, verdict.reason.value) == ("Inconclusive", "DriverStarved")
-    assert "did not run for 2,000 ms" in verdict.message
+    assert "got no processor for 2,000 ms" in verdict.message
     assert "runner.resources" in verdict.message
 
 

@@ -17,11 +17,12 @@ from tests.integration.local_cluster import LocalCluster, wait_for
 from tests.plimsoll_spark.s3_server import BUCKET, SECRET, S3Server
 
 from plimsoll_spark.session import JARS_VARIABLE
+from plimsoll_spark.supervisor import SUPERSEDED
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_S = 400
-UNUSABLE = "the driver of the Verification ends, and a new driver tries again"
+UNUSABLE = "this driver process of the Verification ends, and a new one starts by itself"
 TOPIC = "canary"
 BUDGET = {"maxStallMilliseconds": 600_000, "p99Milliseconds": 60_000, "isrFullWithinSeconds": 600}
 """Which a machine without processors keeps, too."""
@@ -49,6 +50,9 @@ class Pod:
         (driver,) = (one for one in found if "--work" in one.cmdline())
         driver.kill()
 
+    def end(self) -> int:
+        return self._process.wait(RUN_S)
+
     def lose(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -60,6 +64,11 @@ class Pod:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self.lose()
+
+
+def states(kept: Path) -> list[str]:
+    """The drivers of which the bucket has the judge's state."""
+    return sorted(path.name for path in (kept / "judge").glob("*"))
 
 
 def test_lost_pod_leaves_its_windows_in_the_bucket(
@@ -93,7 +102,7 @@ def test_lost_pod_leaves_its_windows_in_the_bucket(
 
         with Pod(tmp_path, config, login) as pod:
             wait_for("two windows", lambda: rolling().get("passed", 0) >= 2, RUN_S, 0.5)
-            wait_for("the judge's state", (kept / "judge.state").exists, RUN_S, 0.5)
+            wait_for("the judge's state", lambda: states(kept) == ["000001"], RUN_S, 0.5)
             pod.lose()
         before = rolling()
         with Pod(tmp_path, config, login) as pod:
@@ -106,13 +115,21 @@ def test_lost_pod_leaves_its_windows_in_the_bucket(
             wait_for("a third driver", lambda: rolling()["drivers"] >= 3, RUN_S, 0.5)
             passed = rolling()["passed"]
             wait_for("its windows", lambda: rolling()["passed"] >= passed + 2, RUN_S, 0.5)
-            after = rolling()
-            said = pod.log.read_text()
+            (tmp_path / "next").mkdir()
+            with Pod(tmp_path / "next", config, login) as successor:
+                # The node of the first was deleted, and its processes go on.
+                assert pod.end() == SUPERSEDED, pod.log.read_text()[-3000:]
+                drivers, passed = rolling()["drivers"], rolling()["passed"]
+                wait_for("its windows", lambda: rolling()["passed"] >= passed + 2, RUN_S, 0.5)
+                wait_for("one state", lambda: len(states(kept)) == 1, RUN_S, 0.5)
+                after = rolling()
+                assert after["drivers"] == drivers
+                said = pod.log.read_text() + successor.log.read_text()
         assert (after["since"], after["violated"]) == (before["since"], 0), after
         assert after["inconclusive"] == before["inconclusive"], after
         parts = {path.relative_to(kept).parts[0] for path in kept.rglob("*") if path.is_file()}
-        assert parts == {"run.json", "judge.state", "ledger"}
+        assert parts == {"runs", "attempts", "judge", "ledger"}
         assert SECRET not in said
         page = (report / "report.html").read_text()
-        assert "driver 2 went on" in page
+        assert "driver process 2 continued the run" in page
         assert all(f"<td>{limit}</td>" in page for limit in BUDGET), page

@@ -113,7 +113,9 @@ def test_continuous_run_outlives_kills_and_names_a_loss(
         shown = said_of_the_run(cluster)["status"]["continuous"]
         assert (shown["drivers"], shown["recent"][0]["verdict"]) == (2, "Passed")
         assert shown["recent"][0]["recordsPerSecond"] > 0
-        wait_for("the report", lambda: "driver 2 went on" in page(cluster), RUN_S, 0.5)
+        wait_for(
+            "the report", lambda: "driver process 2 continued the run" in page(cluster), RUN_S, 0.5
+        )
         assert "<title>injected fault KillBroker: " in page(cluster)
         lost = claim_an_ack(cluster)
         wait_for("the loss", lambda: status(cluster, "canary")["verdict"] == "Violated", RUN_S, 0.5)

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.integration.local_cluster import LocalCluster, wait_for
 from tests.plimsoll_spark.s3_server import BUCKET, SECRET, S3Server
 
@@ -106,6 +107,7 @@ def a_topic(cluster: LocalCluster, name: str) -> str:
     return name
 
 
+@pytest.mark.long
 def test_acks_of_killed_driver_are_judged_later(
     cluster: LocalCluster, spark_jars: Path, tmp_path: Path
 ) -> None:
@@ -126,7 +128,7 @@ def test_acks_of_killed_driver_are_judged_later(
     assert counts["acked"] + counts["unknown"] == counts["sent"]
     assert counts["read"] >= counts["acked"] > 0
     assert f"all {counts['acked']} acknowledged records were read back" in verdict["message"]
-    assert "driver 2 judged its ledger" in verdict["message"]
+    assert "another driver pod (number 2) judged the records" in verdict["message"]
     assert verdict["evidence"] == {
         "run": "check", "place": str(driver.evidence / "check"), "missing": None
     }  # fmt: skip
@@ -147,8 +149,36 @@ def test_killed_jvm_is_followed_by_the_next_driver(
         assert driver.end() == 0, driver.log.read_text()[-3000:]
     verdict = driver.read("verdict.json")
     assert verdict["reason"] == "DriveIncomplete", verdict
-    assert "JVM of Spark ended" in verdict["message"]
+    assert "Spark's Java process in the Verification's driver pod ended" in verdict["message"]
     assert verdict["counts"]["acked"] > 0
+
+
+def test_driver_that_outlives_its_pod_stops(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    """Its node was deleted, so its Job started another pod, while its processes went on."""
+    topic, folders = a_topic(cluster, "outlived"), (tmp_path / "first", tmp_path / "second")
+    place = {"directory": str(tmp_path / "evidence"), "attempts": 2}
+    for folder in folders:
+        folder.mkdir()
+    first, second = (
+        Driver(one, spark_jars, cluster, topic=topic, evidence=place) for one in folders
+    )
+    with first, second:
+        first.evidence = tmp_path / "evidence"
+        first.start()
+        first.wait_acked(RECORDS // 4)
+        second.start()
+        assert first.end() == 4, first.log.read_text()[-3000:]
+        assert second.end() == 0, second.log.read_text()[-3000:]
+    assert "writes nothing more, since a later one, number 2, has begun" in first.log.read_text()
+    assert first.read("verdict.json") == {}
+    verdict = second.read("verdict.json")
+    counts = verdict["counts"]
+    assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", "DriveIncomplete"), verdict
+    assert counts["read"] >= counts["acked"] > 0 == counts["lost"] == counts["duplicated"]
+    kept = json.loads((tmp_path / "evidence/check/runs/000002.json").read_text())
+    assert kept["attempt"] == 2
 
 
 def test_lost_record_is_found_by_the_next_driver(
@@ -170,9 +200,44 @@ def test_lost_record_is_found_by_the_next_driver(
     assert (example["producer"], example["sequence"]) == (0, RECORDS - 1)
     assert example["key"].startswith("k")
     files = sorted(driver.evidence.rglob("*"))
-    assert {"verdict.json", "report.html", "run.json"} <= {path.name for path in files}
+    assert {"verdict.json", "report.html", "000001.json"} <= {path.name for path in files}
     assert any("spark-events" in path.parts and path.is_file() for path in files)
     assert [path for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+@pytest.mark.long
+def test_topic_that_becomes_compacted_has_no_loss(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    configs = {"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    cluster.create_topic("cleaned", 1, {"min.insync.replicas": "2", **configs})
+    cluster.wait_isr("cleaned", 3)
+    produce = {"records": RECORDS, "recordsPerSecond": 1_000, "recordBytes": 1_000, "keys": 10}
+    with Driver(tmp_path, spark_jars, cluster, topic="cleaned", produce=produce) as driver:
+        driver.start()
+        driver.wait_acked(RECORDS // 2)
+        driver.kill_group()
+        logs = cluster.directory / "broker-0" / "cleaned-0"
+        written = sum(path.stat().st_size for path in logs.glob("*.log"))
+        policy = ConfigEntry(
+            "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
+        )
+        topic = ConfigResource(ConfigResource.Type.TOPIC, "cleaned", incremental_configs=[policy])
+        admin = cluster.admin()
+        for answer in admin.incremental_alter_configs([topic]).values():
+            answer.result(60)
+
+        def is_cleaned() -> bool:
+            sizes = [path.stat().st_size for path in logs.glob("*.log") if path.exists()]
+            return sum(sizes) < written / 2
+
+        wait_for("a cleaned log", is_cleaned, WITHIN_S, 0.5)
+        driver.start("--resume", "check")
+        assert driver.end() == 0, driver.log.read_text()[-3000:]
+    verdict = driver.read("verdict.json")
+    assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", "TopicCompacted"), verdict
+    assert (verdict["counts"]["lost"], verdict["counts"]["gaps"]) == (0, 0)
+    assert "the cleaner may have removed these records" in verdict["message"]
 
 
 def add_row(ledger: Path, *, sequence: int, offset: int) -> None:
@@ -235,7 +300,7 @@ def test_killed_driver_is_judged_from_its_bucket(
         assert verdict["counts"]["read"] >= verdict["counts"]["acked"] > 0
         assert verdict["evidence"]["place"] == f"s3://{BUCKET}/nightly/check"
         kept = driver.evidence / "check"
-        assert {"run.json", "results/verdict.json", "results/report.html"} <= {
+        assert {"runs/000001.json", "results/verdict.json", "results/report.html"} <= {
             path.relative_to(kept).as_posix() for path in kept.rglob("*")
         }
         said = driver.log.read_text() + (driver.report / "report.html").read_text()

@@ -1,15 +1,22 @@
 """A run's directory in its evidence: what is kept, for whom, and what a later driver judges."""
 
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 
-from plimsoll_spark.evidence import Evidence, begun, resumed
+from plimsoll_spark import evidence
+from plimsoll_spark.attempts import Attempt, Superseded
+from plimsoll_spark.evidence import BegunMeanwhile, Evidence, begun, resumed
+from plimsoll_spark.run import Run
 from plimsoll_spark.settings import Evidence as Requested
 from plimsoll_spark.settings import Produce, Refusal, Refused, Settings, check
-from plimsoll_spark.topics import OffsetRange
+from plimsoll_spark.topics import OffsetRange, Ranges
 
 BEFORE = {0: OffsetRange(log_start_offset=3, log_end_offset=7)}
 
@@ -29,6 +36,10 @@ def start(asked: Settings, work: Path) -> Evidence:
     assert made.earlier() is None
     made.begin(begun(asked, "check-1", "id", BEFORE))
     return made
+
+
+def written_runs(driver: Evidence) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (driver.directory / "runs").iterdir()}
 
 
 def test_later_driver_finds_run_and_failure(tmp_path: Path) -> None:
@@ -78,13 +89,32 @@ def test_verdict_decides_if_evidence_stays(
     assert not made.directory.exists()
 
 
+def test_run_that_is_judged_again_stays(tmp_path: Path) -> None:
+    """It may be the proof of a violation, which other checks do not look for."""
+    start(settings(tmp_path / "kept"), tmp_path)
+    again_asked = settings(tmp_path / "kept", resume="check", keep="Never")
+    again = Evidence(again_asked, tmp_path)
+    found = again.earlier()
+    assert found is not None
+    assert not again.stays("Passed"), "it has not begun"
+    again.begin(resumed(found, again_asked))
+    assert again.stays("Passed")
+
+
+def test_attempt_is_durable_before_records_are_written(tmp_path: Path) -> None:
+    """A driver that reads an older attempt gives out its producers' numbers again."""
+    with mock.patch.object(evidence, "put_whole", wraps=evidence.put_whole) as put:
+        start(settings(tmp_path / "kept"), tmp_path)
+    assert [one.kwargs for one in put.call_args_list] == [{"durable": True}]
+
+
 def test_results_are_for_the_drivers_user_alone(tmp_path: Path) -> None:
     made = start(settings(tmp_path / "kept"), tmp_path)
     (made.directory / "spark-events/log").write_text("{}")
     (made.directory / "spark-events/log").chmod(0o660)
     assert made.store_results({"verdict.json": "{}"}) is None
     modes = [stat.S_IMODE(path.stat().st_mode) for path in made.directory.rglob("*")]
-    assert len(modes) == 5
+    assert len(modes) == 8
     assert [mode for mode in modes if mode & 0o077] == []
 
 
@@ -92,3 +122,162 @@ def test_results_are_for_the_drivers_user_alone(tmp_path: Path) -> None:
 def test_run_name_that_is_a_path_is_refused(tmp_path: Path, run: str) -> None:
     with pytest.raises(Refusal, match="must not be a path"):
         check(settings(tmp_path, resume=run))
+
+
+def test_earlier_driver_writes_nothing_beside_a_later_one(tmp_path: Path) -> None:
+    """Its node was deleted, and its process goes on."""
+    asked = settings(tmp_path / "kept")
+    first = start(asked, tmp_path)
+    kept = begun(asked, "check-1", "id", BEFORE)
+    first.check()
+    second = Evidence(asked, tmp_path)
+    found = second.earlier()
+    assert found is not None
+    second.begin(resumed(found, asked))
+    before = written_runs(second)
+    assert sorted(before) == ["000001.json", "000002.json"]
+    for write in (
+        first.check,
+        lambda: first.note_failure(kept, "DiskFull", "no space is left"),
+        lambda: first.store_results({"verdict.json": "{}"}),
+        first.discard,
+    ):
+        with pytest.raises(Superseded, match=r"number 1, ends .* a later one, number 2, has begun"):
+            write()
+    assert written_runs(second) == before
+    assert list((second.directory / "results").iterdir()) == []
+    assert second.store_results({"verdict.json": "{}"}) is None
+
+
+def test_no_two_drivers_have_the_same_number(tmp_path: Path) -> None:
+    """Producers' numbers follow from it."""
+    asked = settings(tmp_path / "kept")
+    start(asked, tmp_path)
+    drivers = [Evidence(asked, tmp_path) for _ in range(8)]
+    begin_at = threading.Barrier(len(drivers))
+
+    def begin(driver: Evidence) -> int | None:
+        found = driver.earlier()
+        assert found is not None
+        begin_at.wait(60)
+        try:
+            return driver.begin(resumed(found, asked)).attempt
+        except Superseded:
+            return None
+
+    with ThreadPoolExecutor(len(drivers)) as pool:
+        numbers = list(pool.map(begin, drivers))
+    taken = [one for one in numbers if one is not None]
+    assert len(taken) == len(set(taken)) > 0
+    drivers[numbers.index(max(taken))].check()
+
+
+def test_driver_that_died_at_its_start_is_followed(tmp_path: Path) -> None:
+    """It took a number and wrote nothing: the next one writes the records."""
+    asked = settings(tmp_path / "kept")
+    with (
+        mock.patch.object(evidence, "put_whole", side_effect=OSError("no power")),
+        pytest.raises(Refusal),
+    ):
+        start(asked, tmp_path)
+    second = Evidence(asked, tmp_path)
+    assert second.earlier() is None
+    kept = second.begin(begun(asked, "check-1", "id", BEFORE))
+    assert (kept.attempt, kept.writes) == (2, True)
+    third = Evidence(asked, tmp_path)
+    with (
+        mock.patch.object(evidence, "put_whole", side_effect=OSError("no power")),
+        pytest.raises(Refusal),
+    ):
+        third.begin(resumed(kept, asked))
+    fourth = Evidence(asked, tmp_path)
+    found = fourth.earlier()
+    assert found is not None
+    kept = fourth.begin(resumed(found, asked))
+    assert (kept.attempt, kept.writes) == (4, False)
+    fourth.check()
+
+
+def test_driver_without_its_evidence_writes_nothing(tmp_path: Path) -> None:
+    asked = settings(tmp_path / "kept")
+    first = start(asked, tmp_path)
+    again = Evidence(asked, tmp_path)
+    found = again.earlier()
+    assert found is not None
+    again.begin(resumed(found, asked))
+    again.discard()
+    with pytest.raises(Superseded, match="its evidence is deleted"):
+        first.store_results({"verdict.json": "{}"})
+    assert not first.directory.exists()
+
+
+def test_paused_drivers_run_replaces_no_later_one(tmp_path: Path) -> None:
+    """Else the next one's acknowledgements are judged by another run's salt."""
+    asked = settings(tmp_path / "kept")
+    first, second = Evidence(asked, tmp_path), Evidence(asked, tmp_path)
+    take = Attempt.take
+
+    def take_and_pause(attempt: Attempt, least: int) -> int:
+        number = take(attempt, least)
+        if number == 1:
+            assert second.earlier() is None
+            second.begin(begun(asked, "check-second", "id", BEFORE))
+        return number
+
+    assert first.earlier() is None
+    with (
+        mock.patch.object(Attempt, "take", take_and_pause),
+        pytest.raises(Superseded, match="number 1, ends"),
+    ):
+        first.begin(begun(asked, "check-first", "id", BEFORE))
+    second.check()
+    found = Evidence(asked, tmp_path).earlier()
+    assert found is not None
+    assert (found.id, found.attempt, found.writes) == ("check-second", 2, True)
+
+
+def test_run_that_another_driver_began_is_continued(tmp_path: Path) -> None:
+    asked = settings(tmp_path / "kept")
+    late = Evidence(asked, tmp_path)
+    assert late.earlier() is None
+    first = start(asked, tmp_path)
+    with pytest.raises(BegunMeanwhile):
+        late.begin(begun(asked, "check-late", "id", BEFORE))
+    found = late.earlier()
+    assert found is not None
+    assert found.id == "check-1"
+    kept = late.begin(resumed(found, asked))
+    assert (kept.id, kept.writes) == ("check-1", False)
+    late.check()
+    with pytest.raises(Superseded):
+        first.check()
+
+
+def test_run_of_an_earlier_release_is_found(tmp_path: Path) -> None:
+    """Its only file is `run.json`."""
+    asked = settings(tmp_path / "kept")
+    made = Evidence(asked, tmp_path)
+    made.directory.mkdir(parents=True)
+    kept = begun(asked, "check-old", "id", BEFORE)
+    (made.directory / "run.json").write_bytes(msgspec.json.encode(kept))
+    found = made.earlier()
+    assert found is not None
+    kept = made.begin(resumed(found, asked))
+    assert (kept.id, kept.attempt, kept.writes) == ("check-old", 2, False)
+    assert Evidence(asked, tmp_path).earlier() == kept
+
+
+def test_run_begins_again_after_another_drivers_beginning(tmp_path: Path) -> None:
+    asked = settings(tmp_path / "kept")
+    kept, others = Evidence(asked, tmp_path), Evidence(asked, tmp_path)
+    client = mock.Mock()
+    client.topic_id.return_value = "id"
+
+    def ranges(partitions: object, within_s: float) -> Ranges:
+        others.begin(begun(asked, "check-other", "id", BEFORE))
+        return {}
+
+    client.ranges.side_effect = ranges
+    found = Run(asked, mock.Mock(), tmp_path, kept)._begun(client)
+    assert (found.id, found.writes) == ("check-other", False)
+    assert client.ranges.call_count == 1

@@ -38,4 +38,7 @@ def test_process_killed_for_memory_is_named() -> None:
     failure = failure_of(Py4JNetworkError("gone"), killed=1)
     assert failure.reason is Reason.OUT_OF_MEMORY
     assert "limits.memory" in failure.message
-    assert "JVM of Spark ended" in failure_of(Py4JNetworkError("gone"), killed=0).message
+    assert (
+        "Spark's Java process in the Verification's driver pod ended"
+        in failure_of(Py4JNetworkError("gone"), killed=0).message
+    )

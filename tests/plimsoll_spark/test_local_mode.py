@@ -137,6 +137,7 @@ def stands_still(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_drill_injects_every_fault_once(
     tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

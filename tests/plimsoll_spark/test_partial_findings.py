@@ -53,6 +53,19 @@ def test_loss_in_an_examined_range_is_found(tmp_path: Path) -> None:
     assert ("lost", 4) in [(one.kind, one.sequence) for one in found.examples]
 
 
+def test_missing_record_of_compacted_topic_is_not_judged(tmp_path: Path) -> None:
+    """The newer record of the key may be in a range that was not examined."""
+    sent, read = agreeing()
+    begun, _ = partly(tmp_path, sent, read[:4] + read[5:], [0])
+    client = mock.create_autospec(TopicClient, instance=True)
+    client.ranges.return_value = begun.ranges
+    with mock.patch.object(checks, "Reader", return_value=KnownLog(())):
+        found = checks.partial_findings(begun, client, compacted=True)
+    assert found is not None
+    assert (found.counts.lost, found.counts.gaps, found.examples) == (0, 0, ())
+    assert (found.cleaned, found.cleaned_gaps) == (1, 1)
+
+
 def test_ack_without_offset_waits_for_every_range(tmp_path: Path) -> None:
     """Its record may be in a range that was not read."""
     sent, read = agreeing()

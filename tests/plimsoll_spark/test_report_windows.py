@@ -80,7 +80,7 @@ def test_injected_faults_and_new_drivers_are_marked() -> None:
     text = page(Windows(ended=rows, drivers=(stamp(-1), stamp(3)), earlier=2, faults=faults))
     plots = len(text.split("<svg")) - 1
     assert text.count("<title>injected fault KillBroker: &lt;b&gt;</title>") == plots == 3
-    assert text.count("<title>driver 4 went on</title>") == plots
+    assert text.count("<title>driver process 4 continued the run</title>") == plots
 
 
 def test_run_without_windows_has_no_plot() -> None:

@@ -117,7 +117,7 @@ def test_profile_states_records_and_rates(tmp_path: Path) -> None:
         ({}, "set either"),
         ({"load": {"profile": STEPS}, "recordsPerSecond": 5}, "leave recordsPerSecond out"),
         ({"load": {"profile": [{"for": "soon", "recordsPerSecond": 5}]}}, "'soon'"),
-        ({"load": {"profile": [{"for": "1s", "recordsPerSecond": 0}]}}, "needs a step"),
+        ({"load": {"profile": [{"for": "1s", "recordsPerSecond": 0}]}}, "needs at least one step"),
     ],
 )
 def test_impossible_load_is_refused(tmp_path: Path, produce: dict[str, Any], text: str) -> None:

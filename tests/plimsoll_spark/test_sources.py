@@ -13,6 +13,7 @@ from tests.plimsoll_spark.test_audit_local import BATCHES, RECORDS, damage, flip
 from plimsoll_spark import evidence, sources
 from plimsoll_spark.batch_source import BatchSourceReader, SourceOptions, WrongOption
 from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics, Found
+from plimsoll_spark.finding_source import AuditSpan, AwaySpan, FindingSourceReader
 from plimsoll_spark.ledger import UNKNOWN
 from plimsoll_spark.ledger_source import LedgerReader
 from plimsoll_spark.replica_reader import Place
@@ -63,7 +64,7 @@ def test_ledger_source_shows_every_outcome(tmp_path: Path, spark: "SparkSession"
     (tmp_path / "ledger" / "_producer-0-000009.parquet").write_bytes(b"not complete")
     settings = Settings(name="n", bootstrap="b", topic="orders", produce=Produce(records=20))
     kept = evidence.begun(settings, "n-1", None, {})
-    (tmp_path / evidence.RUN_FILE).write_bytes(msgspec.json.encode(kept))
+    (tmp_path / evidence.RUN_FILE_0_3).write_bytes(msgspec.json.encode(kept))
     rows = spark.read.format("plimsoll.ledger").load(str(tmp_path)).collect()
     assert len(rows) == 20
     assert {row.topic for row in rows} == {"orders"}
@@ -83,29 +84,63 @@ def test_options_without_cluster_are_refused() -> None:
         BatchSourceReader({"subscribe": "t"}).partitions()
 
 
-@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_json_offsets_must_name_every_partition(
-    monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
+def two(away: tuple[int, ...] = ()) -> list[AuditedPartition]:
     log = OffsetRange(log_start_offset=0, log_end_offset=9)
-    two = [
+    return [
         AuditedPartition(
             topic="t",
             partition=number,
             log=log,
             replicas=(Place("t", number, 0, "h", 1),),
             in_sync=frozenset({0}),
-            away=(),
+            away=away,
         )
         for number in (0, 1)
     ]
-    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: Found(two, ()))
-    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: Found(two(), ()))
+    monkeypatch.setattr(ExistingTopics, "compacted", lambda self, topics: {"t": False})
+    return {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_json_offsets_must_name_every_partition(options: dict[str, str], option: str) -> None:
     with pytest.raises(WrongOption, match=f"{option} does not name t-1: "):
         BatchSourceReader({**options, option: '{"t": {"0": 5}}'}).partitions()
     spans = BatchSourceReader({**options, option: '{"t": {"0": 5, "1": -1}}'}).partitions()
     first = {"startingOffsets": [(0, 5, 9)], "endingOffsets": [(0, 0, 5), (1, 0, 9)]}[option]
     assert [(one.place.partition, one.first, one.end) for one in spans] == first
+
+
+def test_findings_are_of_the_stated_offsets(options: dict[str, str]) -> None:
+    """As record batches are."""
+    options["startingOffsets"] = '{"t": {"0": 5, "1": -1}}'
+    (one,) = FindingSourceReader(options).partitions()
+    assert isinstance(one, AuditSpan)
+    assert (one.item.partition, one.item.first, one.item.end) == (0, 5, 9)
+
+
+def test_replicas_of_absent_brokers_are_unread(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else their topic seemed healthy."""
+    monkeypatch.setattr(ExistingTopics, "partitions", lambda self, topics: Found(two((7, 8)), ()))
+    reader = FindingSourceReader(options)
+    away = [one for one in reader.partitions() if isinstance(one, AwaySpan)]
+    rows = [row for one in away for row in reader.read(one)]
+    assert [(row[1], row[4], row[5]) for row in rows] == [
+        (partition, "unread", [broker]) for partition in (0, 1) for broker in (7, 8)
+    ]
+
+
+@pytest.mark.parametrize("name", ["endingTimestamp", "ASSIGN", "startingOffsetsByTimestamp"])
+def test_options_that_would_be_ignored_are_refused(name: str) -> None:
+    for reader in (BatchSourceReader, FindingSourceReader):
+        with pytest.raises(WrongOption, match="is not supported"):
+            reader({name: "1"})
 
 
 def test_copies_from_memory_are_refused() -> None:

@@ -1,5 +1,5 @@
-"""Spark Structured Streaming copies a topic into another: what it has copied it does not copy again
-when it is started anew with its checkpoint."""
+"""Spark's own Kafka source: Structured Streaming copies a topic into another, and does not copy
+again what it has copied when it is started anew with its checkpoint; a window of time is exact."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ PARTITIONS = 3
 EACH = 300
 COPIED_S = 180
 SPARK = "Spark 4.0 Structured Streaming"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BASE_MS, STEP_MS = 1_700_000_000_000, 1_000
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +77,32 @@ def test_stream_resumes_from_checkpoint_without_copies(
         produce(cluster, EACH * (number - 1), EACH * number)
         copy(spark, cluster, tmp_path / "checkpoint")
         assert copied(cluster, EACH * number) == list(range(EACH * number))
+
+
+def produce_batch(cluster: LocalCluster, partition: int, codec: str) -> None:
+    """A hundred records a second apart in one batch."""
+    batched = {"compression.type": codec, "linger.ms": 5_000, "batch.num.messages": 100}
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **batched})
+    for number in range(100):
+        at_ms = BASE_MS + number * STEP_MS
+        producer.produce("windows", b"x", partition=partition, timestamp=at_ms)
+    assert producer.flush(30) == 0
+
+
+def test_window_of_time_is_exact_in_every_codec(spark: SparkSession, cluster: LocalCluster) -> None:
+    """Ten records lie in [50 s, 60 s); of snappy, lz4 and zstd there were none."""
+    cluster.create_topic("windows", len(CODECS))
+    cluster.wait_isr("windows", 3)
+    for partition, codec in enumerate(CODECS):
+        produce_batch(cluster, partition, codec)
+    source = spark.read.format("kafka").options(
+        **{"kafka.bootstrap.servers": cluster.bootstrap},
+        subscribe="windows",
+        startingTimestamp=str(BASE_MS + 50 * STEP_MS),
+        endingTimestamp=str(BASE_MS + 60 * STEP_MS),
+    )
+    found = {
+        row["partition"]: row["count"]
+        for row in source.load().groupBy("partition").count().collect()
+    }
+    assert found == dict.fromkeys(range(len(CODECS)), 10)

@@ -30,9 +30,11 @@ def test_stopped_run_says_what_was_judged() -> None:
 
 
 def test_checks_out_of_time_report_what_they_found() -> None:
-    assert judge_partly(asked(), CLEAN).reason is Reason.DEADLINE_EXCEEDED
-    lossy = judge_partly(asked(), msgspec.structs.replace(CLEAN, lost=1))
+    assert judge_partly(asked(), CLEAN, recreated=False).reason is Reason.DEADLINE_EXCEEDED
+    counts = msgspec.structs.replace(CLEAN, lost=1)
+    lossy = judge_partly(asked(), counts, recreated=False)
     assert (lossy.verdict, lossy.reason) == ("Violated", Reason.RECORDS_LOST)
+    assert judge_partly(asked(), counts, recreated=True).reason is Reason.TOPIC_RECREATED
     assert "before everything had been examined" in lossy.message
 
 
@@ -130,6 +132,16 @@ def test_run_without_acks_is_not_asked_for_any() -> None:
     counts = Counts(sent=200, unknown=200, read=200)
     verdict = judge(asked(acks="None"), counts, stopped=None, recreated=False)
     assert verdict.verdict == "Passed"
+
+
+@pytest.mark.parametrize(
+    ("checks", "read"), [((), 0), (("NoLoss",), 200), (("NoLoss", "Order"), 200)]
+)
+def test_run_that_checked_nothing_never_passes(checks: tuple[Check, ...], read: int) -> None:
+    """Without acks no record can be known to be lost."""
+    counts = Counts(sent=200, unknown=200, read=read)
+    verdict = judge(asked(*checks, acks="None"), counts, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.NOTHING_ACKED)
 
 
 def test_loss_under_acks_leader_is_allowed() -> None:

@@ -172,7 +172,7 @@ def test_topic_with_records_of_others_is_refused(
     verdict = job.read("verdict.json")
     assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", "TopicNotEmpty")
     assert "allowExisting" in verdict["message"]
-    assert "create the Verification anew" in verdict["message"]
+    assert "create the Verification again" in verdict["message"]
     assert job.read("progress.json")["phase"] == "Failed"
 
 

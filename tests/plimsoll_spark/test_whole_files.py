@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,16 @@ def test_failed_write_leaves_the_earlier_file(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.glob("*.json")] == ["a.json"]
 
 
-def test_durable_file_is_synced_before_its_name(
+def test_durable_file_and_its_name_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.state"
-    synced: list[tuple[bool, int]] = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append((path.exists(), os.fstat(file)[6])))
+    synced: list[tuple[bool, bool]] = []
+
+    def fsync(file: int) -> None:
+        synced.append((path.exists(), stat.S_ISDIR(os.fstat(file).st_mode)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
     put_whole(path, b"state", durable=True)
-    assert synced == [(False, 5)]
+    assert synced == [(False, False), (True, True)]
     assert path.read_bytes() == b"state"

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import struct
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -326,6 +327,28 @@ def test_fetch_request_is_read_as_kio_wrote_it(version, replica):
     assert first.last_fetched_epoch == (4 if version >= 12 else None)
     assert first.log_start_offset == (17 if version >= 5 else None)
     assert second == fetch.FetchPartition(4, None, 0, None, None, 1001)
+
+
+@pytest.mark.parametrize("version", range(12, 18))
+def test_fetch_of_one_partition_is_read_like_others(version):
+    values = fetch_request_values(None)
+    topic = values["topics"][0]
+    partition = topic["partitions"][0] | {"replica_directory_id": None}
+    values |= {"topics": [topic | {"partitions": [partition]}]}
+    values |= {"forgotten_topics_data": [], "rack_id": ""}
+    usual = bytearray(encode_request(ApiKey.FETCH, version, values))
+
+    def decoded(body, named_max):
+        try:
+            return fetch.decode_request(memoryview(body), version, named_max)
+        except MalformedMessage:
+            return None
+
+    assert decoded(usual, None).topics[0].partitions[0].max_bytes == 1000
+    for at, byte in itertools.product(range(len(usual)), (0, 1, 2, 3, 0x7F, 0x80, 0xFF)):
+        changed = usual[:at] + bytes((byte,)) + usual[at + 1 :]
+        assert decoded(changed, None) == decoded(changed, 1_000), (at, byte)
+        assert decoded(changed[:at], None) == decoded(changed[:at], 1_000)
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.FETCH))

@@ -25,16 +25,13 @@ from plimsoll_core.groups.records import (
 )
 from plimsoll_wire import coordinator_records
 from plimsoll_wire.batches import HEADER_SIZE, check_crc, parse_header
-from plimsoll_wire.coordinator_records import (
-    UnknownGroupRecord,
-    decode_group_record,
-    encode_group_record,
-)
+from plimsoll_wire.coordinator_records import decode_group_record, encode_group_record
 from plimsoll_wire.decoding import decoder
 from plimsoll_wire.encoding import encoder
 from plimsoll_wire.primitives import MalformedMessage, PrimitiveReader
 from plimsoll_wire.record_sets import KeyValue, iter_records, size_of, varint, write_batch
 from plimsoll_wire.records import BadRecords, check_records, read_varint
+from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 
 TOPIC_ID = UUID(int=7)
 MEMBER = StoredMember(
@@ -178,9 +175,9 @@ def test_older_versions_of_an_offset_commit_are_read(version: int) -> None:
 
 
 def test_newer_types_and_versions_are_named() -> None:
-    assert decode_group_record(b"\0\x08abc", b"x") == UnknownGroupRecord(8, None)
+    assert decode_group_record(b"\0\x08abc", b"x") == UnknownKeyedRecord(8, None)
     key = encode_group_record(GroupForgotten(group_id="g")).key
-    assert decode_group_record(key, b"\0\x09") == UnknownGroupRecord(2, 9)
+    assert decode_group_record(key, b"\0\x09") == UnknownKeyedRecord(2, 9)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\1", b"\0\1\x7f\xffg", b"\0\2\0\2g"])

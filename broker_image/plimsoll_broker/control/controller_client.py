@@ -81,7 +81,9 @@ class ControlConnection(asyncio.Protocol):
                 if future is not None and not future.done():
                     future.set_result(bytes(frame))
         except (control.MalformedControlMessage, FrameTooLarge) as error:
-            self.close(f"the controller's reply cannot be read: {error}")
+            self.close(
+                f"the controller's reply cannot be read, so the broker connects again: {error}"
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(
@@ -135,7 +137,8 @@ class ControlConnection(asyncio.Protocol):
             raise ConnectionError(
                 "the connection to the controller is closed"
                 if self.closed
-                else "too many requests of this broker to the controller wait for a reply"
+                else f"the request was not sent: {IN_FLIGHT_MAX} requests of this broker already "
+                "wait for the controller's replies"
             )
         assert self._transport is not None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
@@ -350,7 +353,7 @@ class ControllerClient:
                 ) from None
             return None
         if not self._accepts(reply):
-            self._leave(connection, "the peer is not the active controller")
+            self._leave(connection, "the operator at that address is not the active controller")
             return None
         return reply
 
@@ -370,7 +373,7 @@ class ControllerClient:
                 self._leave(self._connection, str(error))
             return None
         if not self._accepts(reply):
-            self._leave(connection, "the peer is not the active controller")
+            self._leave(connection, "the operator at that address is not the active controller")
             return None
         if reply.unconfirmed or self._rumour.is_due(self.highest_epoch):
             await self._look_elsewhere(heartbeat)
@@ -576,7 +579,7 @@ class ControllerClient:
             for left in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(left, tuple) and left[0] is not taken:
                     left[0].close(
-                        "the peer is not a newer controller than the one that the broker follows"
+                        "this broker looks for a newer controller, and this operator is not one"
                     )
 
     async def _ask(

@@ -76,8 +76,9 @@ class CopyOffers:
                 await self._offer(self._to)
             except (OSError, TimeoutError, control.MalformedControlMessage) as error:
                 logger.info(
-                    "this broker cannot offer its copy of the metadata to the operator at %s, "
-                    "and offers it when the operator asks again: %s",
+                    "this broker cannot send its copy of the metadata to the operator at %s, "
+                    "which restores the metadata log from it; it sends the copy when the "
+                    "operator asks again: %s",
                     *(self._to, error),
                 )
             await asyncio.sleep(AGAIN_S)
@@ -105,20 +106,21 @@ class CopyOffers:
             )
             if len(stored) > COPY_BYTES_MAX:
                 logger.warning(
-                    "this broker's copy of the metadata is too large to be sent (%d bytes, at most "
-                    "%d); the operator at %s needs the copy of another broker to restore its "
+                    "this broker's copy of the metadata is too large to be sent (%d bytes, at "
+                    "most %d), so the operator at %s needs another broker's copy to restore the "
                     "metadata log: start the other brokers",
                     *(len(stored), COPY_BYTES_MAX, address),
                 )
                 return
             await _send(connection, offer, stored, wanted)
             logger.warning(
-                "this broker sent its copy of the metadata up to offset %d to the operator at "
-                "%s, which restores the metadata log from such copies by itself",
+                "the metadata log has lost records, so this broker sent its copy, up to offset "
+                "%d, to the operator at %s; the operator restores the log by itself from such "
+                "copies, and the LogCluster's status shows the result",
                 *(replica.image.next_offset, address),
             )
         finally:
-            connection.close("the broker has offered its copy of the metadata")
+            connection.close("this broker has sent its copy of the metadata over this connection")
 
 
 async def _send(

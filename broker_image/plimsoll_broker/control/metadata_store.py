@@ -281,12 +281,12 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
     try:
         header = _header.decode(header_line)
         if hashlib.sha256(encoded).hexdigest() != header.sha256:
-            raise msgspec.ValidationError("the snapshot does not match its checksum")
+            raise msgspec.ValidationError("the metadata snapshot does not match its checksum")
         image = decode_image(encoded)
     except msgspec.DecodeError as error:
         logger.warning(
             "this broker ignores its metadata snapshot %s, which is unreadable; the controller "
-            "sends the missing metadata: %s",
+            "sends the metadata again, so nothing needs to be done: %s",
             name,
             error,
         )
@@ -294,7 +294,8 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
         logger.warning(
             "this broker ignores its metadata snapshot %s, which belongs to another cluster or "
-            "has another offset than it states; the controller sends the missing metadata",
+            "has another offset than its name; the controller sends the metadata again, so "
+            "nothing needs to be done",
             name,
         )
         return None

@@ -219,8 +219,8 @@ class MetadataStream:
         """Apply no more metadata, and send no more commands that depend on partitions, until the
         broker runs a newer release."""
         logger.error(
-            "this broker cannot read newer metadata: upgrade the broker; until then it serves "
-            "with the last metadata that it applied: %s",
+            "this broker cannot read newer metadata, which a newer release wrote; it serves with "
+            "its last metadata until you upgrade it to that release: %s",
             why,
         )
         self.unknown = why
@@ -272,8 +272,8 @@ class MetadataStream:
         next update replaces the copy by a snapshot."""
         if not self._copy_is_behind:
             logger.warning(
-                "this broker cannot write its copy of the metadata to its disk, and tries again; "
-                "it serves without the copy: %s",
+                "this broker cannot write its copy of the metadata to its disk and tries again; "
+                "it serves clients meanwhile; if this lasts, check the broker's volume: %s",
                 error,
             )
         self._copy_is_behind = True
@@ -292,9 +292,9 @@ class MetadataStream:
             ) from error
         if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
             raise ConnectionError(
-                f"the controller's metadata snapshot ends at offset {image.next_offset}, but the "
-                f"controller stated {update.snapshot_end}, and this broker has applied all "
-                f"metadata below {self.image.next_offset}"
+                f"the controller's metadata snapshot ends at offset {image.next_offset}, but must "
+                f"end at the stated offset {update.snapshot_end}, and not before offset "
+                f"{self.image.next_offset}, which this broker has reached"
             )
         return StoredMetadata(
             image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from plimsoll_broker.background import in_slices
-from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
+from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_broker.coordinator.log_ends import LogEnds
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey

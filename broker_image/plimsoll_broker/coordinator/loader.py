@@ -13,7 +13,6 @@ the smallest first. Source: docs/protocol.md §5.8, docs/security.md, "What one 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -21,22 +20,24 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from plimsoll_broker.background import SLICE_S, in_slices
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.coordinator.shard_log import (
+    LoadSlices,
+    UnreadableLog,
+    read_batches,
+    read_records,
+)
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.memory import UNLOADED_BYTES, GroupMemory
 from plimsoll_core.groups.operations import DeleteGroup
 from plimsoll_core.groups.records import GroupRecord, GroupStored, OffsetCommitted
 from plimsoll_core.groups.state import UnloadedGroup
-from plimsoll_wire.batches import HEADER_SIZE, BatchError, BatchHeader, check_crc, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
-from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.record_sets import iter_records
-from plimsoll_wire.records import BadRecords
+from plimsoll_wire.batches import BatchHeader
+from plimsoll_wire.coordinator_records import decode_group_record
 
 logger = logging.getLogger("plimsoll.loader")
 _SPARE_PART = 4
@@ -93,10 +94,7 @@ async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
     stay loaded: they were admitted within their bounds. If the names of unloaded groups take more
     than their part (_NAMES_PART), forget all these names first."""
     shards = list(shards)
-    names = sum(len(shard.state.unloaded) for shard in shards)
-    if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
-        for shard in shards:
-            shard.forget_unloaded()
+    _bound_names(shards, memory)
     candidates = _Candidates()
     async for shard, group_id in _of_all(shards):
         group = shard.state.groups.get(group_id)
@@ -107,6 +105,39 @@ async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
             break
         if shard.may_unload(group_id):
             shard.unload(group_id)
+
+
+def _bound_names(shards: list[GroupShard], memory: GroupMemory) -> None:
+    """If the names of unloaded groups take more than their part (_NAMES_PART), forget all of
+    them."""
+    names = sum(len(shard.state.unloaded) for shard in shards)
+    if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
+        for shard in shards:
+            shard.forget_unloaded()
+
+
+class RoomOfPass:
+    """Unloads groups when memory runs out during one pass through a shard's log. `shards`: returns
+    all shards of the broker. Once no group of any shard may be unloaded any more, it looks at the
+    groups that the pass loads, and no longer at all groups for each record."""
+
+    def __init__(self, shards: Callable[[], list[GroupShard]]) -> None:
+        self._shards = shards
+        self._is_tight = False
+
+    async def make(self, memory: GroupMemory) -> None:
+        """Do what `make_room` does, and note whether that has made enough room."""
+        await make_room(self._shards(), memory)
+        self._is_tight = not has_spare(memory)
+
+    async def make_after(self, shard: GroupShard, group_id: str, memory: GroupMemory) -> None:
+        """Unload groups, since memory has run out with a record of this group, which the pass has
+        applied or skipped."""
+        if not self._is_tight:
+            await self.make(memory)
+        elif shard.may_unload(group_id):
+            shard.unload(group_id)
+            _bound_names(self._shards(), memory)
 
 
 async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, str]]:
@@ -216,26 +247,6 @@ def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
     return found
 
 
-READ_BYTES = 256 * 1024
-UNKNOWN_MAX = 50
-"""The most unknown kinds of records that are logged while one log is read."""
-
-
-class _Slices:
-    """Lets other tasks run at the end of each time slice of SLICE_S seconds. `count`: the number of
-    records visited so far."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._until_s = time.monotonic() + SLICE_S
-
-    async def look(self) -> None:
-        """Let other tasks run if the time slice is over, and begin the next slice."""
-        if time.monotonic() >= self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = time.monotonic() + SLICE_S
-
-
 async def load(
     manager: ReplicaManager,
     shard: GroupShard,
@@ -254,8 +265,8 @@ async def load(
     if not shard.leads:
         return
     began_s, end = time.monotonic(), hosted.log.log_end_offset
-    slices = _Slices()
-    if not await _read(manager, _Pass(shard, shard.replay, shards, slices), end):
+    slices = LoadSlices()
+    if not await _read(manager, _Pass(shard, shard.replay, slices, RoomOfPass(shards)), end):
         return
     if shard.leads:
         shard.reload_due = shard.holds_back
@@ -263,7 +274,8 @@ async def load(
         if shard.holds_back:
             _say_unloaded(shard)
         logger.info(
-            "%r: %d consumer groups with %d offsets loaded from %d records in %d ms",
+            "%r: this broker has loaded %d consumer groups with %d committed offsets from %d "
+            "records of this partition, in %d ms",
             hosted,
             len(shard.state.groups),
             shard.state.offsets,
@@ -321,7 +333,8 @@ async def load_again(
         if names is None and shard.state.forgotten == forgotten:
             shard.state.more_unloaded = False
         logger.info(
-            "%r: %d more consumer groups loaded, for which there was no memory before",
+            "%r: this broker has loaded %d more consumer groups of this partition, for which it "
+            "had no memory before",
             shard.hosted,
             len(rereading.names),
         )
@@ -341,8 +354,10 @@ async def _read_again(
     it was read to its end and the shard still leads. If it cannot be read, fail the shard and
     return False. Nothing is appended to these groups meanwhile."""
     shard.rereading = rereading
-    end = shard.hosted.log.log_end_offset
-    reading = _Pass(shard, rereading.replay, shards, _Slices(), not rereading.keys_alone)
+    # A group may have been unloaded in the turn of a commit, before that is in the log.
+    end = shard.write()
+    room = None if rereading.keys_alone else RoomOfPass(shards)
+    reading = _Pass(shard, rereading.replay, LoadSlices(), room)
     done = await _read(manager, reading, end)
     return done and shard.leads
 
@@ -354,15 +369,15 @@ async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
     shard, hosted = reading.shard, reading.shard.hosted
     try:
         await _replay(reading, hosted.log.log_start_offset, end)
-    except _Unreadable as error:
+    except UnreadableLog as error:
         if shard.leads:
             shard.fail()
             manager.driver.cannot_read(hosted, error.offset, error.fault)
             manager.touch(hosted)
         return False
     memory = shard.state.memory.of_broker
-    if reading.makes_room and shard.holds_back and not has_spare(memory):
-        await make_room(reading.shards(), memory)
+    if reading.room is not None and shard.holds_back and not has_spare(memory):
+        await reading.room.make(memory)
     return True
 
 
@@ -370,11 +385,11 @@ def _say_unloaded(shard: GroupShard) -> None:
     """Log that groups are not loaded for lack of memory."""
     pool = shard.state.memory.of_broker.pool
     logger.warning(
-        "%r: this broker has no memory for %s%d consumer groups of this partition and refuses "
-        "their clients; loaded groups use %d of %d bytes, most of them by %s; delete unused groups "
-        "or raise the broker's memory",
+        "%r: this broker has not loaded %s%d consumer groups of this partition for lack of memory, "
+        "and refuses their clients; the loaded groups use %d of %d bytes, most of them by %s; "
+        "delete unused groups or raise the broker's memory",
         shard.hosted,
-        "more than " if shard.state.more_unloaded else "",
+        "at least " if shard.state.more_unloaded else "",
         len(shard.state.unloaded),
         pool.used,
         pool.capacity,
@@ -382,54 +397,23 @@ def _say_unloaded(shard: GroupShard) -> None:
     )
 
 
-class _Unreadable(Exception):
-    """The records at `offset` cannot be read."""
-
-    def __init__(self, offset: int, fault: StorageError) -> None:
-        super().__init__(str(fault))
-        self.offset = offset
-        self.fault = fault
-
-
 class _Pass(NamedTuple):
     """One pass through a shard's log. `replay`: called with each known record and its offset.
-    `shards`: returns all shards of the broker. `makes_room`: True if groups may be unloaded, of any
-    shard, when memory runs out during the pass."""
+    `room`: unloads groups, of any shard, when memory runs out during the pass; None if none may be
+    unloaded."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
-    shards: Callable[[], list[GroupShard]]
-    slices: _Slices
-    makes_room: bool = True
+    slices: LoadSlices
+    room: RoomOfPass | None
 
 
 async def _replay(reading: _Pass, offset: int, end: int) -> None:
     """Pass the records from `offset` to before `end` to the pass's `replay`, until leadership ends.
-    Raise _Unreadable if the records cannot be read, are corrupt, or end before `end`."""
+    Raise UnreadableLog if the records cannot be read, are corrupt, or end before `end`."""
     shard = reading.shard
-    log = shard.hosted.log
-    while offset < end and shard.leads:
-        try:
-            data = bytes(log.read(offset, READ_BYTES, end))
-            headers = list(iter_headers(data))
-        except StorageError as error:
-            raise _Unreadable(offset, error) from error
-        except BatchError as error:
-            raise _unreadable(shard, offset, str(error)) from error
-        if not headers:
-            raise _unreadable(shard, offset, "the log ends in unreadable records")
-        position, view = 0, memoryview(data)
-        for header in headers:
-            if not check_crc(view, position, header.length):
-                raise _unreadable(
-                    shard,
-                    header.base_offset,
-                    "the CRC of the record batch does not match its content",
-                )
-            body = data[position + HEADER_SIZE : position + header.length]
-            position += header.length
-            offset = header.next_offset
-            await _records(reading, header, body)
+    for header, body in read_batches(shard, offset, end):
+        await _records(reading, header, body)
     if shard.leads:
         shard.skip(end - 1)
 
@@ -437,42 +421,15 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
 async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
     """Decode a batch, and call the pass's `replay` with each of its records; skip control batches
     and unknown records. Unload groups when memory runs out, if the pass permits it. Return early if
-    leadership ends. Raise _Unreadable if the batch cannot be decoded."""
-    if header.is_control:
-        return
+    leadership ends. Raise UnreadableLog if the batch cannot be decoded."""
     shard, slices = reading.shard, reading.slices
     memory = shard.state.memory.of_broker
-    try:
-        for offset, key, value in iter_records(header, body):
-            record = decode_group_record(key, value)
-            if isinstance(record, UnknownGroupRecord):
-                _say_unknown(shard, record)
-                shard.skip(offset)
-            else:
-                reading.replay(record, offset)
-                if reading.makes_room and memory.is_over:
-                    await make_room(reading.shards(), memory)
-            slices.count += 1
-            await slices.look()
-            if not shard.leads:
-                return
-    except (BadRecords, MalformedMessage) as error:
-        raise _unreadable(shard, header.base_offset, str(error)) from error
-
-
-def _unreadable(shard: GroupShard, offset: int, sentence: str) -> _Unreadable:
-    fault = StorageError(StorageFault.CORRUPT, shard.hosted.log.directory, sentence)
-    return _Unreadable(offset, fault)
-
-
-def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
-    """Log an unknown record, once for each type and version."""
-    if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
-        shard.unknown.add(record)
-        logger.warning(
-            "%r: skipped records of consumer groups of type %d (version %s), which only a newer "
-            "release can read; they stay in the log: run that release on this broker to use them",
-            shard.hosted,
-            record.record_type,
-            record.version,
-        )
+    for offset, record in read_records(shard, header, body, decode_group_record):
+        if record is not None:
+            reading.replay(record, offset)
+            if reading.room is not None and memory.is_over:
+                await reading.room.make_after(shard, record.group_id, memory)
+        slices.count += 1
+        await slices.look()
+        if not shard.leads:
+            return

@@ -11,10 +11,10 @@ valid.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count
 
 from plimsoll_broker.background import in_slices
-from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost, open_to
+from plimsoll_broker.replication.peer_calls import PeerCalls
+from plimsoll_broker.replication.peer_connection import PeerLost, open_to
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
@@ -22,8 +22,6 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.lag import EndHistory
 from plimsoll_core.ids import BrokerId
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.headers import request_frame
-from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.primitives import MalformedMessage
 
 ASKED_AT_ONCE = 500
@@ -32,7 +30,6 @@ milliseconds."""
 CONNECT_S = 2.0
 SILENCE_S = 5.0
 _VERSION, _LATEST = 5, -1
-_CORRELATION_BYTES = 4
 
 
 class LogEnds:
@@ -45,7 +42,6 @@ class LogEnds:
         self._most = most
         # For every partition of the last look, and those that are in sync here.
         self._histories: dict[PartitionKey, EndHistory] = {}
-        self._numbers = count(1)
 
     def history(self, key: PartitionKey) -> EndHistory | None:
         """Return the known log ends of a partition with the times at which they were seen. Return
@@ -109,25 +105,18 @@ class LogEnds:
         if leader == manager.settings.broker_id:
             return
         connection = await open_to(leader, manager.image, manager.peers, CONNECT_S)
+        calls = PeerCalls(connection, "plimsoll-lag", SILENCE_S)
         try:
             for first in range(0, len(partitions), ASKED_AT_ONCE):
-                await self._ask_some(connection, partitions[first : first + ASKED_AT_ONCE])
+                await self._ask_some(calls, partitions[first : first + ASKED_AT_ONCE])
         finally:
-            connection.close()
+            calls.close()
 
-    async def _ask_some(self, connection: PeerConnection, asked: Sequence[Partition]) -> None:
+    async def _ask_some(self, calls: PeerCalls, asked: Sequence[Partition]) -> None:
         """Send one ListOffsets request for these partitions, and record the log ends in the reply;
         a partition with an error is left out. Raise PeerLost or MalformedMessage."""
         named = self._by_name(asked)
-        body = encode_request(ApiKey.LIST_OFFSETS, _VERSION, self._request(named))
-        number = next(self._numbers) & 0x7FFFFFFF
-        frame = request_frame(ApiKey.LIST_OFFSETS, _VERSION, number, "plimsoll-lag", body)
-        reply = bytes(await connection.request(frame, SILENCE_S))
-        if int.from_bytes(reply[:_CORRELATION_BYTES]) != number:
-            raise PeerLost(
-                "the other broker's reply belongs to another request, so the connection is closed"
-            )
-        told = decode_response(ApiKey.LIST_OFFSETS, _VERSION, reply[_CORRELATION_BYTES:])
+        told = await calls.ask(ApiKey.LIST_OFFSETS, _VERSION, self._request(named))
         for topic in told.topics:
             partitions = named.get(topic.name, {})
             for one in topic.partitions:

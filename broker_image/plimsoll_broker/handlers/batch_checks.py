@@ -34,13 +34,14 @@ from plimsoll_wire.batches import (
     BadBatch,
     BatchError,
     BatchHeader,
+    fits_crc,
     is_sealed,
     parse_header,
     seal,
 )
 from plimsoll_wire.compression import NAMES, NONE, OPENED_BYTES_MAX, ZSTD, TooLarge, opened, packed
 from plimsoll_wire.keyed_records import check_keys
-from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from plimsoll_wire.produce import ProducePartition, ProduceRequest
 from plimsoll_wire.records import BadRecords, check_records
 
 RECORD_BYTES_MIN = 7
@@ -122,6 +123,13 @@ def check_batch(
         header = parse_header(records)
     except BatchError as error:
         return BadSent(_code_of(error.reason, records), error.reason.value)
+    return _check_parsed(header, records, opened_bytes_max, keyed=keyed)
+
+
+def _check_parsed(
+    header: BatchHeader, records: memoryview, opened_bytes_max: int, *, keyed: bool
+) -> BatchHeader | BadSent:
+    """Do the checks of `check_batch` that follow once the batch's header is parsed."""
     if not is_sealed(records, header):
         return BadSent(Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
     return (
@@ -134,11 +142,28 @@ def check_batch(
 def _code_of(reason: BadBatch, records: memoryview) -> Code:
     """Return Kafka's error code for a batch that cannot be parsed: CORRUPT_MESSAGE, which clients
     retry, only for bytes that may have been damaged in transit; INVALID_RECORD for a truncated
-    batch or one of an older format."""
-    spoilt = reason is BadBatch.LENGTH
-    if reason is BadBatch.MAGIC:
-        spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS
+    batch, one of an older format, or one with impossible fields that its CRC matches."""
+    match reason:
+        case BadBatch.LENGTH:
+            spoilt = True
+        case BadBatch.MAGIC:
+            spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS or fits_crc(records)
+        case BadBatch.OFFSETS:
+            spoilt = not fits_crc(records)
+        case _:
+            spoilt = fits_crc(records)
     return Code.CORRUPT_MESSAGE if spoilt else Code.INVALID_RECORD
+
+
+def may_be_read(records: memoryview | None) -> bool:
+    """Return True if the header of a refused batch is as its producer made it, so that its producer
+    id may be believed. Return False if it may be damaged: the CRC does not match, or a field before
+    the CRC is wrong. A batch of more than BYTES_AT_ONCE counts as damaged, since its check would
+    hold the event loop. Return True, too, if there is no batch."""
+    if not records:
+        return True
+    header = _parsed(records) if len(records) <= BYTES_AT_ONCE else None
+    return header is not None and header.base_offset == 0 and is_sealed(records, header)
 
 
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
@@ -174,10 +199,11 @@ def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
 def _bad_attributes(header: BatchHeader) -> BadSent | None:
     """Return the error of a batch with attributes that a producer may not set, or None if it has
     none."""
-    if header.is_control or header.is_transactional:
+    if header.is_control:
+        return BadSent(Code.INVALID_RECORD, "the record batch is a control batch of brokers")
+    if header.is_transactional and header.producer_id < 0:
         return BadSent(
-            Code.INVALID_RECORD,
-            "the record batch belongs to a transaction, and transactions are not supported",
+            Code.INVALID_RECORD, "the record batch belongs to a transaction without a producer id"
         )
     if header.attributes & LOG_APPEND_TIME:
         message = "the record batch is marked LogAppendTime, which a producer must not set"
@@ -308,15 +334,18 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     by position, without batches for which `wanted` returns None. Return None, with nothing decided,
     if checking, recompressing or writing the batches takes too long for the event loop; `InOrder`
     then does it."""
-    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
-        return _check_single_batch(request.topics[0], wanted)
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        ((index, records),) = topics[0].partitions
+        if records is not None and (header := _parsed(records)) is not None:
+            return _check_single_batch(topics[0].name, index, records, header, wanted)
     room = _room(request)
     if room is None:
         return None
     found: Answers = {}
     keyed_records = 0
     try:
-        for number, topic in enumerate(request.topics):
+        for number, topic in enumerate(topics):
             for at, (index, records) in enumerate(topic.partitions):
                 demand = wanted(topic.name, index, len(records or b""))
                 if demand is None:
@@ -332,24 +361,33 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     return found
 
 
-def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
-    """Return the same as `check_at_once`, for a request with a single batch, which most producers
-    send. This is faster, since the batch is visited once instead of twice."""
-    index, records = topic.partitions[0]
-    size = 0 if records is None else len(records)
-    walked, opening = effort(records)
-    if not _is_short(walked, opening, size):
+def _parsed(records: memoryview) -> BatchHeader | None:
+    """Return the header of a batch, or None if it is not valid."""
+    try:
+        return parse_header(records)
+    except BatchError:
         return None
-    demand = wanted(topic.name, index, size)
+
+
+def _check_single_batch(
+    topic: str, index: int, records: memoryview, header: BatchHeader, wanted: Wanted
+) -> Answers | None:
+    """Return the same as `check_at_once`, for a request with a single batch that has a valid
+    header, which most producers send. This is faster, since the batch is visited once instead of
+    twice."""
+    size, walked, codec = len(records), header.count, header.attributes & CODEC_MASK
+    if not _is_short(walked, size if codec else 0, size):
+        return None
+    demand = wanted(topic, index, size)
     if demand is None:
         return {}
-    if demand.codec is not None and codec_of(records) != demand.codec:
+    if demand.codec is not None and codec != demand.codec:
         return None
     keyed = demand.keyed
     if keyed and walked > KEYED_AT_ONCE:
         return None
     try:
-        return {(0, 0): check_batch(records, OPENED_AT_ONCE, keyed=keyed)}
+        return {(0, 0): _check_parsed(header, records, OPENED_AT_ONCE, keyed=keyed)}
     except TooLarge:
         return None
 

@@ -60,8 +60,8 @@ def _not_here(endpoint_type: int) -> dict[str, Any]:
     return {
         "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
         "error_message": (
-            "This listener belongs to a broker, so a client can ask it only for the endpoints of "
-            "brokers."
+            "Brokers describe only brokers: ask for endpoint type 1 (with Kafka's tools, use "
+            "--bootstrap-server instead of --bootstrap-controller)."
         ),
         "endpoint_type": _BROKERS,
         "cluster_id": "",

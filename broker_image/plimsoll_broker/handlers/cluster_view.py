@@ -21,6 +21,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.requests import Answer, Forwarded
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
 WAIT_MS_MAX = 60_000
@@ -76,7 +77,7 @@ class ClusterView:
     Kafka's names. `aside`: runs long work in threads. `topic_defaults`: returns the cluster's
     defaults for new topics; None until a controller has sent them. `lost_leaders`: returns the
     leaders from which this broker fetches and that it cannot reach, each with the time in ms since
-    then."""
+    then. `wanted`: the pool of the names of topics on demand; None for one of this view alone."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -85,6 +86,7 @@ class ClusterView:
     aside: Aside = field(default_factory=Aside)
     topic_defaults: Callable[[], TopicDefaults | None] = lambda: None
     lost_leaders: Callable[[], Mapping[BrokerId, int]] = dict
+    wanted: FairPool | None = None
 
     @property
     def image(self) -> ClusterImage:

@@ -165,6 +165,7 @@ def value_without_topic(name: str, broker_configs: Mapping[str, str]) -> str:
 
 _TOPIC = 2
 _BROKER = 4
+_OTHER_TYPES = {8: "BROKER_LOGGER", 16: "CLIENT_METRICS"}
 _GROUP = 32
 
 _SOURCE_TOPIC = 1
@@ -303,7 +304,15 @@ def _configs(
             )
         )
         return Code.INVALID_REQUEST if unnamed else Code.NONE, unnamed, []
-    return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs in this cluster.", []
+    return Code.INVALID_REQUEST, _no_configs(kind), []
+
+
+def _no_configs(kind: int) -> str:
+    name = _OTHER_TYPES.get(kind, "unknown")
+    return (
+        f"Resources of type {kind} ({name}) have no configs in this cluster; topics, brokers and "
+        "groups have some."
+    )
 
 
 def topic_configs(
@@ -515,7 +524,8 @@ def _changes(view: ClusterView, resource: Any) -> tuple[ConfigChange, ...] | Ref
         operation = _OPERATIONS.get(number)
         if operation is None:
             return _invalid(
-                f"The request asks for the operation {number} on a config, which does not exist."
+                f"The operation {number} on a config is unknown; use 0 (SET), 1 (DELETE), "
+                "2 (APPEND) or 3 (SUBTRACT)."
             )
         if refusal := too_long(each.name, each.value):
             return refusal
@@ -545,7 +555,7 @@ def _not_a_topic(
     if isinstance(changes, Refusal):
         return changes
     if kind not in (BROKER, GROUP):
-        return _invalid(f"Resources of type {kind} have no configs in this cluster.")
+        return _invalid(_no_configs(kind))
     if kind == GROUP and not name:
         return _invalid(
             "The request names no group, and there are no default configs of groups; name a group."
@@ -559,14 +569,17 @@ def _not_a_topic(
     if not changes:
         return None
     if kind == GROUP:
-        message = f"Groups have no config {changes[0].name[:100]}: their members state their own."
+        message = (
+            f"Consumer groups have no config {changes[0].name[:100]} in this cluster: each "
+            "member sets its own."
+        )
         return Refusal(reason=Reason.InvalidConfig, message=message)
     cluster = view.image.name or "this cluster"
     return Refusal(
         reason=Reason.PolicyViolation,
         message=(
-            f"The configs of brokers are declared by the object LogCluster {cluster}; edit its"
-            " spec.config (the speed of moves: spec.movement.bytesPerSecond)."
+            "Clients cannot change the configs of brokers. Set them in spec.config of the object"
+            f" LogCluster {cluster}; its spec.movement.bytesPerSecond sets the speed of moves."
         ),
     )
 

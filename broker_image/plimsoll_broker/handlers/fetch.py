@@ -192,7 +192,7 @@ class FetchHandler:
             read = poll.read()
         except TooLong:
             return LongPoll(self._manager, context, request, asked).run(self._aside)
-        enough = read.is_enough(poll.min_bytes) or not request.topics
+        enough = read.is_enough(request.min_bytes) or not request.topics
         if enough or request.max_wait_ms <= 0:
             return poll.reply(read)
         return poll.park(read)
@@ -233,13 +233,14 @@ class FetchHandler:
             code = Code.TOPIC_AUTHORIZATION_FAILED
             return Asked(partition, None, FetchedPartition(index, code), name)
         if topic.name is not None:
-            topic_id = manager.topic_id(topic.name)
-        hosted = None if topic_id is None else manager.by_key(topic_id, index)
+            hosted = manager.by_name(topic.name, index)
+        else:
+            hosted = None if topic_id is None else manager.by_key(topic_id, index)
         if hosted is not None:
             refused = None
             if follower is not None:
                 refused = arrive(manager, hosted, follower, partition, manager.now_ms())
-        elif topic_id is None and topic.name is not None:
+        elif topic.name is not None and (topic_id := manager.topic_id(topic.name)) is None:
             refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             refused = missing(manager, topic_id, index)

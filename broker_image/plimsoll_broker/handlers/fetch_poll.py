@@ -26,9 +26,11 @@ from plimsoll_broker.handlers.fetch_reading import (
     WAIT_MS_MAX,
     Asked,
     Read,
+    ReadsTo,
     fault,
     read,
     read_own_copy,
+    reads_to,
 )
 from plimsoll_broker.handlers.long_work import Aside, in_turns, next_turn
 from plimsoll_broker.replication.hosted_partitions import Hosted
@@ -57,13 +59,12 @@ of any size."""
 
 class Growth:
     """Counts the bytes that arrived for one parked fetch since its partitions were last read (a
-    look), to decide when to read them again. `by_end`: True for a follower, which reads up to the
-    log end and not only up to the high watermark."""
+    look), to decide when to read them again. `reads_to`: the end of what the request may read."""
 
-    __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_room", "_unknown")
+    __slots__ = ("_came", "_ends", "_missing", "_moved", "_reads_to", "_room", "_unknown")
 
-    def __init__(self, *, by_end: bool) -> None:
-        self._by_end = by_end
+    def __init__(self, reads_to: ReadsTo) -> None:
+        self._reads_to = reads_to
         # The offset up to which each partition was looked at or counted.
         self._ends: dict[Hosted, int] = {}
         self._moved: dict[Hosted, None] = {}
@@ -148,7 +149,11 @@ class Growth:
             return 0
 
     def _end(self, hosted: Hosted) -> int:
-        return hosted.log.log_end_offset if self._by_end else hosted.replica.high_watermark
+        if self._reads_to is ReadsTo.HIGH_WATERMARK:
+            return hosted.replica.high_watermark
+        if self._reads_to is ReadsTo.STABLE_OFFSET:
+            return hosted.replica.last_stable_offset
+        return hosted.log.log_end_offset
 
 
 class TooLong(Exception):
@@ -165,8 +170,10 @@ class Poll:
         "asked",
         "charges",
         "connection",
+        "for_follower",
         "future",
         "manager",
+        "reads_to",
         "request",
         "rights",
         "timer",
@@ -185,7 +192,9 @@ class Poll:
         self.version = context.api_version
         self.connection = context.connection
         self.rights = context.rights
-        self.charges = None if request.replica_id is not None else context.charges
+        self.reads_to = reads_to(request)
+        self.for_follower = self.reads_to is ReadsTo.LOG_END
+        self.charges = None if self.for_follower else context.charges
         self.request = request
         self.asked = asked
         # None until a look finds too little: most requests are answered by their first look.
@@ -198,17 +207,8 @@ class Poll:
     @property
     def growth(self) -> Growth:
         if self._growth is None:
-            self._growth = Growth(by_end=self.for_follower)
+            self._growth = Growth(self.reads_to)
         return self._growth
-
-    @property
-    def for_follower(self) -> bool:
-        return self.request.replica_id is not None
-
-    @property
-    def min_bytes(self) -> int:
-        """The number of bytes that the request waits for, at most as many as a reply may hold."""
-        return min(self.request.min_bytes, self.max_bytes)
 
     @property
     def max_bytes(self) -> int:
@@ -240,12 +240,14 @@ class Poll:
         size = 0
         urgent = is_cut = False
         starved = not granted
-        until_s = time.monotonic() + SLICE_S
+        until_s = 0.0
         for topic, asked in self.asked:
             fetched: list[FetchedPartition] = []
             for one in asked:
-                is_first = not (topics or fetched)
-                is_cut = is_cut or (not is_first and time.monotonic() >= until_s)
+                if not until_s:
+                    until_s = time.monotonic() + SLICE_S
+                elif not is_cut:
+                    is_cut = time.monotonic() >= until_s
                 try:
                     result = self._looked(one, 0 if is_cut else left, starved=starved)
                 except SearchUnfinished:
@@ -264,7 +266,7 @@ class Poll:
             topics.append((topic.name or "", topic.topic_id, fetched))
         urgent = urgent or is_cut
         there = size
-        if 0 < size < self.min_bytes and not urgent:
+        if 0 < size < min(self.request.min_bytes, wanted) and not urgent:
             found = (one for _, _, fetched in topics for one in fetched)
             there = self.growth.there_is(
                 (one.hosted, one.partition, len(told.records))
@@ -288,15 +290,16 @@ class Poll:
         """Return the result of one partition: a refusal, or at most `left` bytes of records.
         `starved`: True if no memory was granted. Raise SearchUnfinished if the next call continues
         the search for the records."""
-        if (refused := self._denied(one) or one.refused) is not None:
+        refused = one.refused if self.rights is None else self._denied(one) or one.refused
+        if refused is not None:
             return refused
         assert one.hosted is not None, "a partition that is not here is refused"
         if self.request.own_copy:
             return read_own_copy(one.hosted, one.partition, left, starved=starved)
-        return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
+        return read(self.manager, one.hosted, one.partition, left, reads_to=self.reads_to)
 
     def reply(self, read: Read) -> Reply:
-        if self.is_too_much(read):
+        if self.charges is not None and self.is_too_much(read):
             return self._encode([], None)
         return Granted(self._encode(read.topics, self._told(read)), read.size)
 
@@ -333,7 +336,7 @@ class Poll:
     def drop(self, read: Read) -> None:
         """Give back the memory of a read that did not find enough, and begin a new count of
         arriving bytes. If no memory was granted, have `wake` called when there may be some."""
-        self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
+        self.growth.found(read.size, read.missing(self.request.min_bytes))
         self.connection.account.settle(read.granted, 0)
         if read.starved:
             self.connection.account.wait(self)
@@ -359,7 +362,11 @@ class Poll:
             self._listen_to(hosted)
 
     def _listen_to(self, hosted: Hosted) -> None:
-        hosted.replica.parked.park(self, for_commit=not self.for_follower)
+        hosted.replica.parked.park(
+            self,
+            for_commit=not self.for_follower,
+            for_stable=self.reads_to is ReadsTo.STABLE_OFFSET,
+        )
 
     def _leave(self, future: asyncio.Future[Reply | None]) -> None:
         if self.timer is not None:
@@ -405,7 +412,7 @@ class Poll:
         if not at_last and not self._is_worth_a_look():
             return None
         read = self.read(cuts=True)
-        if at_last or read.is_enough(self.min_bytes):
+        if at_last or read.is_enough(self.request.min_bytes):
             return self.reply(read)
         self._wait_again(read)
         return None
@@ -464,7 +471,7 @@ class LongPoll(Poll):
                 self._woken.clear()
                 await self._listen()
                 read = await self._look_slowly()
-                if read.is_enough(self.min_bytes) or loop.time() >= end_s:
+                if read.is_enough(self.request.min_bytes) or loop.time() >= end_s:
                     if self.is_too_much(read):
                         return self._encode([], None)
                     encode = partial(self._encode, read.topics, self._told(read))
@@ -504,6 +511,7 @@ class LongPoll(Poll):
 
     async def _look_slowly(self) -> Read:
         wanted = self.max_bytes
+        min_bytes = min(self.request.min_bytes, wanted)
         granted = self.connection.account.grant(wanted)
         size, there, urgent = 0, 0, False
         found: list[FetchedPartition] = []
@@ -518,7 +526,7 @@ class LongPoll(Poll):
                 result = await self._looked_slowly(one, granted - size, starved=not granted)
                 urgent = urgent or result.code != Code.NONE or result.diverging is not None
                 size += (told := len(result.records))
-                if one.hosted is not None and size < self.min_bytes:
+                if one.hosted is not None and size < min_bytes:
                     told = self.growth.there(one.hosted, one.partition, told)
                 there += told
                 found.append(result)

@@ -6,20 +6,42 @@ offset is accepted and what a client may see.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
-from plimsoll_broker.storage.log import Log
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
-from plimsoll_wire.batches import Batches
-from plimsoll_wire.fetch import FetchedPartition, FetchPartition, Topic
+from plimsoll_wire.batches import Batches, end_of
+from plimsoll_wire.fetch import (
+    READ_COMMITTED,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    Topic,
+)
 
 RESPONSE_BYTES_MAX = 16 * 2**20
 WAIT_MS_MAX = 60_000
+
+
+class ReadsTo(Enum):
+    """The end of the records that a reader may read."""
+
+    LOG_END = "a follower"
+    HIGH_WATERMARK = "a consumer"
+    STABLE_OFFSET = "a consumer of committed transactions"
+
+
+def reads_to(request: FetchRequest) -> ReadsTo:
+    if request.replica_id is not None:
+        return ReadsTo.LOG_END
+    if request.isolation_level == READ_COMMITTED:
+        return ReadsTo.STABLE_OFFSET
+    return ReadsTo.HIGH_WATERMARK
 
 
 class FollowerIdentity(NamedTuple):
@@ -58,10 +80,15 @@ class Read(NamedTuple):
     a batch boundary or a segment's end."""
 
     def is_enough(self, min_bytes: int) -> bool:
-        """Return True if the result may be sent now: it has at least `min_bytes`, it is urgent, or
-        there is no memory for more."""
-        short = self.granted < self.wanted and self.size > 0
-        return self.urgent or short or (self.there if self.size else 0) >= min_bytes
+        """Return True if the result may be sent now: it has the `min_bytes` of the request, at most
+        the largest reply, it is urgent, or there is no memory for more."""
+        _, size, urgent, granted, wanted, there = self
+        short = granted < wanted and size > 0
+        return urgent or short or (there if size else 0) >= min(min_bytes, wanted)
+
+    def missing(self, min_bytes: int) -> int:
+        """Return how many more bytes the request needs, 0 if that is not known."""
+        return 0 if self.starved else min(min_bytes, self.wanted) - self.there
 
     @property
     def starved(self) -> bool:
@@ -108,29 +135,76 @@ def read(
     partition: FetchPartition,
     left: int,
     *,
-    for_follower: bool,
+    reads_to: ReadsTo,
 ) -> FetchedPartition:
     """Return records of one partition, at most `left` bytes and the partition's limit, but at least
-    one batch if `left` is above 0. A follower gets records up to the log end, a consumer up to the
-    high watermark. The result is an error instead if reading is not allowed or fails; an unreadable
-    log may take the replica offline. For a consumer raise SearchUnfinished if the next call
-    continues the search for the offset."""
+    one batch if `left` is above 0, up to the end that the reader may read to. The result is an
+    error instead if reading is not allowed or fails; an unreadable log may take the replica
+    offline. For a consumer raise SearchUnfinished if the next call continues the search for the
+    offset."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
+    for_follower = reads_to is ReadsTo.LOG_END
     checked = fault(manager, hosted, partition, for_follower=for_follower)
     if checked is not None:
         return refusal(index, checked)
+    if reads_to is ReadsTo.STABLE_OFFSET:
+        return _read_stable(manager, hosted, partition, left)
     high_watermark = replica.high_watermark
     end = log.log_end_offset if for_follower else high_watermark
     records: Buffer | Batches = b""
     if left > 0 and partition.offset < end:
         try:
             size = min(partition.max_bytes, left)
-            records = _records(log, partition.offset, size, end, in_steps=not for_follower)
+            # From memory, where most readers at the log end find them, or else from the files.
+            found = log.recent.read(partition.offset, size, end)
+            if found is None:
+                found = log.read(partition.offset, size, end, in_steps=not for_follower)
+            records = found
         except StorageError as error:
-            manager.driver.cannot_read(hosted, partition.offset, error)
-            manager.touch(hosted)
-            return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
-    return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
+            return _unreadable(manager, hosted, partition, error)
+    stable = replica.last_stable_offset if log.transactional else None
+    return FetchedPartition(
+        index, Code.NONE, high_watermark, log.log_start_offset, records, stable_offset=stable
+    )
+
+
+def _unreadable(
+    manager: ReplicaManager, hosted: Hosted, partition: FetchPartition, error: StorageError
+) -> FetchedPartition:
+    manager.driver.cannot_read(hosted, partition.offset, error)
+    manager.touch(hosted)
+    return FetchedPartition(partition.partition, Code.KAFKA_STORAGE_ERROR)
+
+
+def _read_stable(
+    manager: ReplicaManager, hosted: Hosted, partition: FetchPartition, left: int
+) -> FetchedPartition:
+    """Return records up to the last stable offset, as `read` does, with the aborted transactions
+    that the reader has to leave out."""
+    replica, log, offset = hosted.replica, hosted.log, partition.offset
+    stable = replica.last_stable_offset
+    records: Buffer | Batches = b""
+    aborted: list[tuple[int, int]] = []
+    if left > 0 and offset < stable:
+        size, end = min(partition.max_bytes, left), log.aborted_up_to(offset, stable)
+        try:
+            found = log.recent.read(offset, size, end)
+            if found is None:
+                found = log.read(offset, size, end, in_steps=True)
+            if log.transactional and len(found):
+                aborted = log.aborted_transactions(offset, end_of(found))
+            records = found
+        except StorageError as error:
+            return _unreadable(manager, hosted, partition, error)
+    return FetchedPartition(
+        partition.partition,
+        Code.NONE,
+        replica.high_watermark,
+        log.log_start_offset,
+        records,
+        stable_offset=stable,
+        aborted=aborted,
+    )
 
 
 def read_own_copy(
@@ -170,15 +244,6 @@ def fault(
     if checked is Code.NONE and not for_follower and not manager.may_serve(hosted):
         return Code.NOT_LEADER_OR_FOLLOWER
     return None if checked is Code.NONE else checked
-
-
-def _records(
-    log: Log, offset: int, max_bytes: int, end: int, *, in_steps: bool
-) -> Buffer | Batches:
-    """Return whole batches from `offset` to before `end`: from the memory cache, where most readers
-    at the log end find them, or else from the segment files. Raise StorageError."""
-    found = log.recent.read(offset, max_bytes, end)
-    return log.read(offset, max_bytes, end, in_steps=in_steps) if found is None else found
 
 
 def refusal(index: int, answer: Code | EndOffset) -> FetchedPartition:

@@ -9,11 +9,17 @@ A partition is *open* or *settled*. An open one is visited in every request, as 
 named it. In a settled one the follower has all records and knows the high watermark and the log
 start. It costs nothing until its log end, log start, leader epoch or ISR changes. Source: KIP-227;
 the protocol's rules for a leader's side of a fetch.
+
+To a follower that takes pushes, what is appended is sent while its fetch waits, without answering
+that (the tail stream). What cannot be pushed is in the reply, as ever. `plimsoll_core.replica.tail`
+decides which.
 """
 
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
+from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,19 +28,24 @@ from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
     WAIT_MS_MAX,
     FollowerIdentity,
+    ReadsTo,
     arrive,
     missing,
     read,
 )
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
 from plimsoll_broker.server.dispatch import Reply
 from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.leader import FollowerProgress, Presence
+from plimsoll_core.replica.tail import Pushed, SendWindow, may_push
+from plimsoll_wire.batches import end_of
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
+from plimsoll_wire.tail_stream import PushedTo, decode_acknowledgement, encode_push
 
 PARTITIONS_MAX = 100_000
 FOUND_MAX = 1_000
@@ -43,7 +54,10 @@ _EPOCH_MAX = 2**31 - 1
 
 
 def partitions_named(request: FetchRequest) -> int:
-    return sum(len(topic.partitions) for topic in request.topics)
+    named = 0
+    for topic in request.topics:  # of most requests there is one
+        named += len(topic.partitions)
+    return named
 
 
 class _Followed:
@@ -51,18 +65,30 @@ class _Followed:
     error, if the partition cannot be read. `said`: the high watermark and log start in the last
     reply; None if they must be sent. `hosted`: the partition on this broker, or None. `parked`:
     True if the session is registered at the replica to be woken by changes of the partition.
-    `settled`: the follower's progress if the partition is settled, or None."""
+    `settled`: the follower's progress if the partition is settled, or None. `slot`: its number in
+    the session's pushes, `pushed`: how far they reach."""
 
-    __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
+    __slots__ = ("asked", "hosted", "key", "parked", "pushed", "refused", "said", "settled", "slot")
 
-    def __init__(self, key: PartitionKey, asked: FetchPartition) -> None:
+    def __init__(self, key: PartitionKey, asked: FetchPartition, slot: int) -> None:
         self.key = key
         self.asked = asked
+        self.slot = slot
+        self.pushed = Pushed()
         self.hosted: Hosted | None = None
         self.refused: FetchedPartition | None = None
         self.said: tuple[int, int] | None = None
         self.parked = False
         self.settled: FollowerProgress | None = None
+
+
+class _Pushing(Enum):
+    """What became of a partition's turn to push."""
+
+    DONE = "all was pushed"
+    MORE = "a piece was pushed, and there is more"
+    HELD = "there is more, and no room in the window"
+    NOT_PLAIN = "the fetch that waits may have to be answered"
 
 
 class _Look(NamedTuple):
@@ -99,6 +125,12 @@ class FetchSession:
         self._presence = Presence()
         self._followed: dict[PartitionKey, _Followed] = {}
         self._open: dict[_Followed, None] = {}
+        self._follower = FollowerIdentity(*self._broker, None)
+        self._by_slot: dict[int, _Followed] = {}
+        self._slots = count()
+        self._window = SendWindow()
+        # The partitions that may have something to push to the fetch that waits.
+        self._moved: dict[_Followed, None] = {}
         self._future: ReplyLater | None = None
         # The deadline of the waiting request. The timer may fire earlier, for a request that has
         # been answered, and is set anew then.
@@ -143,9 +175,15 @@ class FetchSession:
         acknowledged_ms = self._connection.fetch_replied_ms
         self._presence.fetch_ms = self._manager.now_ms()
         self._presence.acknowledged_ms = acknowledged_ms
-        follower = FollowerIdentity(*self._broker, acknowledged_ms)
+        self._follower = FollowerIdentity(*self._broker, acknowledged_ms)
+        self._window.begin(request.max_bytes if request.takes_pushes else 0)
         for followed in self._open:
-            self._arrive(followed, follower)
+            followed.pushed.begin(followed.asked.offset)
+            self._arrive(followed)
+        if request.takes_pushes and request.max_wait_ms > 0:
+            self._moved = dict(self._open)
+            if self._push():
+                return self._park()
         look = self._look()
         if self._is_enough(look) or request.max_wait_ms <= 0:
             return self._reply(look)
@@ -155,7 +193,8 @@ class FetchSession:
         key = PartitionKey(topic_id or UUID(int=0), partition.partition)
         followed = self._followed.get(key)
         if followed is None:
-            followed = self._followed[key] = _Followed(key, partition)
+            slot = next(self._slots)
+            followed = self._followed[key] = self._by_slot[slot] = _Followed(key, partition, slot)
         followed.asked = partition
         followed.said = None
         self._reopen(followed)
@@ -165,8 +204,10 @@ class FetchSession:
         if followed is not None:
             self._leave(followed)
             self._open.pop(followed, None)
+            self._moved.pop(followed, None)
+            del self._by_slot[followed.slot]
 
-    def _arrive(self, followed: _Followed, follower: FollowerIdentity) -> None:
+    def _arrive(self, followed: _Followed) -> None:
         hosted = self._manager.hosted(followed.key)
         if followed.hosted is not hosted:
             self._leave(followed)
@@ -175,12 +216,87 @@ class FetchSession:
             followed.refused = missing(self._manager, *followed.key)
         else:
             now_ms = self._presence.fetch_ms
-            followed.refused = arrive(self._manager, hosted, follower, followed.asked, now_ms)
+            followed.refused = arrive(
+                *(self._manager, hosted, self._follower, followed.asked, now_ms)
+            )
+
+    # --- the tail stream ------------------------------------------------------------------------
+
+    def _push(self) -> bool:
+        """Push what the moved partitions have appended, a piece of each in turn, as far as the
+        window permits. Return False if one may have something to say that cannot be pushed; the
+        caller then looks whether the waiting fetch must be answered."""
+        plain = True
+        turn = list(self._moved)
+        while turn:
+            left: list[_Followed] = []
+            for followed in turn:
+                pushing = self._push_piece(followed)
+                if pushing is _Pushing.MORE:
+                    left.append(followed)
+                    continue
+                self._listen(followed)
+                if pushing is not _Pushing.HELD:
+                    del self._moved[followed]
+                    plain = plain and pushing is _Pushing.DONE
+            turn = left
+        return plain
+
+    def _push_piece(self, followed: _Followed) -> _Pushing:
+        hosted, asked, pushed = followed.hosted, followed.asked, followed.pushed
+        if hosted is None or followed.refused is not None or asked.leader_epoch is None:
+            return _Pushing.NOT_PLAIN
+        replica, log = hosted.replica, hosted.log
+        position = FetchPosition(asked.leader_epoch, asked.offset, asked.last_fetched_epoch)
+        if not may_push(replica.leader, self._broker[0], position, pushed, log):
+            return _Pushing.NOT_PLAIN
+        end, room = log.log_end_offset, self._window.room
+        if pushed.sent >= end:
+            return _Pushing.DONE
+        if room <= 0:
+            return _Pushing.HELD  # an acknowledgement makes room
+        records = log.recent.read(pushed.sent, min(asked.max_bytes, room), end)
+        if records is None or not len(records):
+            return _Pushing.NOT_PLAIN
+        said = replica.high_watermark, log.log_start_offset
+        place = PushedTo(self.id, followed.slot, hosted.topic_id_bytes, hosted.key.index)
+        frame = encode_push(place, asked.leader_epoch, pushed.sent, *said, records)
+        if not self._connection.push(frame):
+            return _Pushing.HELD
+        self._window.push(pushed, end_of(records), len(records))
+        followed.said = said
+        self._manager.traffic.replicated_out += len(records)
+        return _Pushing.DONE if pushed.sent >= end else _Pushing.MORE
+
+    def acknowledge(self, frame: bytearray) -> None:
+        """Record a follower's acknowledgement of pushes, which is a fetch from there. Raise
+        MalformedMessage, or CloseConnection if no follower can say so."""
+        said = decode_acknowledgement(frame)
+        followed = self._by_slot.get(said.slot)
+        if said.session_id != self.id or followed is None or followed.hosted is None:
+            return
+        if not self._window.acknowledge(followed.pushed, said.offset):
+            raise CloseConnection("not-pushed")
+        followed.asked = followed.asked._replace(
+            leader_epoch=said.leader_epoch,
+            offset=said.offset,
+            last_fetched_epoch=said.last_fetched_epoch,
+            log_start_offset=said.log_start,
+        )
+        manager, hosted = self._manager, followed.hosted
+        followed.refused = arrive(
+            *(manager, hosted, self._follower, followed.asked, manager.now_ms())
+        )
+        if said.asks or followed.refused is not None:
+            followed.pushed.begin(said.offset)
+            self._answer(at_last=True)
+        elif self._moved:
+            self.wake()
 
     # --- looking and answering ------------------------------------------------------------------
 
     def _look(self) -> _Look:
-        left = min(self._request.max_bytes, RESPONSE_BYTES_MAX)
+        left = min(self._request.max_bytes, RESPONSE_BYTES_MAX) - self._window.unacknowledged
         found: list[tuple[_Followed, FetchedPartition]] = []
         size = 0
         urgent = False
@@ -189,13 +305,15 @@ class FetchSession:
             if result is None:
                 assert followed.hosted is not None, "a partition that is not here is refused"
                 result = read(
-                    self._manager, followed.hosted, followed.asked, left, for_follower=True
+                    self._manager, followed.hosted, followed.asked, left, reads_to=ReadsTo.LOG_END
                 )
-            got = len(result.records)
+            got = 0 if followed.pushed.outstanding else len(result.records)
             size += got
             left -= got
             if result.code or result.diverging is not None:
                 urgent = True
+            elif followed.pushed.outstanding:
+                continue  # the follower may have the records already
             elif not got and followed.said == (result.high_watermark, result.log_start_offset):
                 continue
             found.append((followed, result))
@@ -299,12 +417,17 @@ class FetchSession:
         if followed is not None and followed.hosted is hosted:
             followed.parked = False
             self._reopen(followed)
+            self._moved[followed] = None
 
     def wake(self) -> None:
-        """Send the reply of the waiting request if there is enough to send; otherwise it keeps
-        waiting. Called once in a turn of the event loop, after `moved` for all partitions that
-        changed."""
-        self._answer(at_last=False)
+        """Push what was appended to a follower that takes pushes. Otherwise, or if something cannot
+        be pushed, send the reply of the waiting request if there is enough to send; otherwise it
+        keeps waiting. Called once in a turn of the event loop, after `moved` for all partitions
+        that changed."""
+        if self._future is None or self._future.done():
+            return
+        if not self._request.takes_pushes or not self._push():
+            self._answer(at_last=False)
 
     def _expired(self) -> None:
         self._timer = None
@@ -334,4 +457,6 @@ class FetchSession:
         for followed in self._followed.values():
             self._leave(followed)
         self._followed.clear()
+        self._by_slot.clear()
         self._open.clear()
+        self._moved.clear()

@@ -104,7 +104,7 @@ async def ask_for_changes(
         message = (
             f"The request needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at "
             f"{release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, "
-            "and leave spec.metadataVersion of the LogCluster out."
+            "and remove spec.metadataVersion from the LogCluster if it is set."
         )
         return _refused(names, Code.UNSUPPORTED_VERSION, message)
     match await forward(view, request, timeout_ms):
@@ -126,8 +126,9 @@ async def forward_security(
     metadata version is too old or no controller answers."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
-            f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
-            f" #{view.image.metadata_version}. Upgrade the operator and all brokers."
+            f"Users, ACLs and quotas need metadata version {release_of(SECURITY_SINCE)}; the "
+            f"cluster is at {release_of(view.image.metadata_version)}. Upgrade the operator and "
+            "all brokers, and remove spec.metadataVersion from the LogCluster if it is set."
         )
         return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)
     asked = msgspec.structs.replace(request, behalf=behalf_of(view, context))

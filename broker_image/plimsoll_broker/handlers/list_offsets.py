@@ -1,7 +1,8 @@
 """ListOffsets: a log's start and end, and the offset of a timestamp.
 
 Called by the sessions. The replica decides what a consumer may see: its end is the high watermark,
-and a new leader returns none until it knows how far the previous leader epoch was committed.
+or the last stable offset if it reads committed transactions only, and a new leader returns none
+until it knows how far the previous leader epoch was committed.
 
 `OffsetForLeaderEpoch`: the end offset of a leader epoch in a log (KIP-320). The replica decides
 what a consumer may see.
@@ -24,6 +25,7 @@ from plimsoll_broker.storage.offsets_by_time import Found, Step
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError
+from plimsoll_wire.fetch import READ_COMMITTED
 from plimsoll_wire.messages import encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -114,6 +116,11 @@ def leader_epoch_of(value: int) -> int | None:
     return None if value == _NO_EPOCH else value
 
 
+def _is_stable(request: Any) -> bool:
+    """Return True if the client reads committed transactions only. Version 1 cannot ask for it."""
+    return bool(getattr(request, "isolation_level", 0) == READ_COMMITTED)
+
+
 def _replica_of(value: int) -> int | None:
     return None if value < 0 else value
 
@@ -167,9 +174,9 @@ class ListOffsetsHandler:
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
         """Return the partition and the end offset that this client may see, or the error. A
-        follower sees the log end, a consumer the high watermark. The end offset is None if a new
-        leader does not know its high watermark yet and the request is not for the end; for the end
-        that is an error."""
+        follower sees the log end, a consumer the high watermark or the last stable offset. The end
+        offset is None if a new leader does not know its high watermark yet and the request is not
+        for the end; for the end that is an error."""
         if each.refused is not None:
             return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
@@ -180,7 +187,9 @@ class ListOffsetsHandler:
         if hosted is None:
             return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
         leader_epoch = leader_epoch_of(getattr(each.asked, "current_leader_epoch", _NO_EPOCH))
-        latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
+        latest = hosted.replica.latest_offset(
+            leader_epoch, for_replica=for_replica, stable=_is_stable(request)
+        )
         # A new leader only lacks the end; its start and older records are known.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
         if isinstance(latest, Code) and not (unknown_end and timestamp != LATEST):
@@ -234,7 +243,9 @@ class ListOffsetsHandler:
             return looked
         if looked[0] is not hosted or hosted.log.cuts != cuts:
             return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
-        if found is None or found[1] >= hosted.replica.high_watermark:
+        replica = hosted.replica
+        end = replica.last_stable_offset if _is_stable(request) else replica.high_watermark
+        if found is None or found[1] >= end:
             # Not committed yet, or committed by the previous leader and not known here.
             return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
         return _told(hosted, _Offset(Code.NONE, *found))

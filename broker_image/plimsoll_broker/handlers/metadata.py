@@ -62,6 +62,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_core.messages.security import OnBehalf
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.security.acl import ResourceType
 from plimsoll_process.log_lines import LineRoom
 from plimsoll_process.waits import heard
@@ -90,7 +91,7 @@ class ClientLines:
         """The number of lines that were not written."""
         return self._room.dropped
 
-    def info(self, principal: str, sentence: str) -> None:
+    def tell(self, principal: str, sentence: str) -> None:
         """Write the line within a second if the principal has room; otherwise count it as
         dropped."""
         loop = asyncio.get_running_loop()
@@ -114,8 +115,14 @@ class ClientLines:
 TIMEOUT_MS = 10_000
 AGAIN_S = 1.0
 NAMES_MAX = 1_000
-"""The most topic names that are being requested or were requested a moment ago. Further names wait
-for a later request."""
+"""The most topic names that are being requested or were requested a moment ago, of all principals
+together; one principal may hold at most half. Further names wait for a later request."""
+NAMES_FLOOR = 16
+
+
+def wanted_names() -> FairPool:
+    """Return the pool of the names of topics that clients ask Metadata for."""
+    return FairPool(NAMES_MAX, floor=NAMES_FLOOR)
 
 
 class AutoCreation:
@@ -125,8 +132,9 @@ class AutoCreation:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self.enabled = is_enabled(view.configs)
-        # Names requested now or less than `AGAIN_S` ago.
+        # Names requested now or less than `AGAIN_S` ago, and their number by principal.
         self._recent: set[str] = set()
+        self._held = wanted_names() if view.wanted is None else view.wanted
         self._asking: set[asyncio.Future[None]] = set()
         self._lines = ClientLines(logging.getLogger("plimsoll.metadata"))
 
@@ -143,12 +151,16 @@ class AutoCreation:
         behalf: OnBehalf | None = None,
     ) -> bool:
         """Have the controller create those of these topics that were not requested a moment ago, as
-        far as NAMES_MAX and the client's quota (`charges`; None: no quota) permit, by the client's
-        rights (`behalf`). Return True if `names` is not empty, even if nothing is requested now;
-        the answer of the controller is not awaited."""
+        far as the client's share of NAMES_MAX and its quota (`charges`; None: no quota) permit, by
+        the client's rights (`behalf`). Return True if `names` is not empty, even if nothing is
+        requested now; the answer of the controller is not awaited."""
         possible = dict.fromkeys(names)
-        room = max(NAMES_MAX - len(self._recent), 0)
-        new = list(islice((name for name in possible if name not in self._recent), room))
+        who = _asker()
+        new = list(islice((name for name in possible if name not in self._recent), NAMES_MAX))
+        wanted = len(new)
+        while new and not self._held.admits(who, len(new)):
+            new.pop()
+        self._held.refused += len(new) < wanted
         # The controller decides the number of partitions; they are charged then.
         new = reserved(charges, [(name, 1) for name in new], strict=True)
         if new:
@@ -159,6 +171,7 @@ class AutoCreation:
         self, new: list[str], charges: QuotaCharges | None, behalf: OnBehalf | None
     ) -> None:
         self._recent.update(new)
+        self._held.take(_asker(), len(new))
         request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
         task = asyncio.ensure_future(in_steps(charges, self._make(request, charges)))
         self._asking.add(task)
@@ -166,21 +179,33 @@ class AutoCreation:
 
     async def _make(self, request: CreateTopics, charges: QuotaCharges | None) -> None:
         names = tuple(topic.name for topic in request.topics)
-        owner = SERVING.get()
-        who = "" if owner is None else owner.holder
+        who = _asker()
         partitions: int | None = None
         try:
             answers = await ask(self._view, request, names, TIMEOUT_MS)
             if all(one.code != Code.REQUEST_TIMED_OUT for one in answers):
                 partitions = sum(max(one.partitions, 0) for one in answers if not one.code)
             for answer in answers:
-                became = f"was not created: {answer.message}" if answer.code else "was made"
-                self._lines.info(who, f"topic {answer.name} {became}; requested by {who!a}")
+                asked = f"which a Metadata request of {who!a} named (auto.create.topics.enable)"
+                became = f"did not create topic {answer.name}, {asked}: {answer.message}"
+                if not answer.code:
+                    became = f"created topic {answer.name}, {asked}"
+                self._lines.tell(who, f"the cluster {became}")
         finally:
             if charges is not None:
                 charges.mutated(partitions)
             loop = asyncio.get_running_loop()
-            loop.call_later(AGAIN_S, self._recent.difference_update, names)
+            loop.call_later(AGAIN_S, self._forget, who, names)
+
+    def _forget(self, who: str, names: tuple[str, ...]) -> None:
+        self._recent.difference_update(names)
+        self._held.give_back(who, len(names))
+
+
+def _asker() -> str:
+    """Return the principal of the request that is being served; empty if there is none."""
+    owner = SERVING.get()
+    return "" if owner is None else owner.holder
 
 
 def is_enabled(configs: Mapping[str, str]) -> bool:

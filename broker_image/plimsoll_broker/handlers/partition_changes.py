@@ -58,13 +58,6 @@ def results_by_topic(
     return found
 
 
-def partition_of(image: ClusterImage, answer: PartitionAnswer) -> Partition | None:
-    """Return the partition that the controller's answer is about, or None if it is not in the
-    image."""
-    topic_id = image.topic_ids.get(answer.topic)
-    return None if topic_id is None else image.partitions.get(PartitionKey(topic_id, answer.index))
-
-
 async def _ask(
     view: ClusterView,
     command: ElectLeaders | AlterReassignments,
@@ -154,7 +147,7 @@ async def _elect(
 
 def _sees_election(image: ClusterImage, won: ElectionAnswer) -> bool:
     """Return True if the image has this election or a later one, or no longer has the partition."""
-    found = partition_of(image, won)
+    found = image.partition_named(won.topic, won.index)
     return found is None or found.leader_epoch >= won.leader_epoch
 
 
@@ -223,7 +216,7 @@ async def _alter(
 def _sees_targets(image: ClusterImage, begun: TargetAnswer) -> bool:
     """Return True if the image has this change of the partition or a later one, or no longer has
     the partition."""
-    found = partition_of(image, begun)
+    found = image.partition_named(begun.topic, begun.index)
     return found is None or found.partition_epoch >= begun.partition_epoch
 
 

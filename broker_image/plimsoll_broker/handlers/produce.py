@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from plimsoll_broker.background import SLICE_S
 from plimsoll_broker.clocks import WallClock
-from plimsoll_broker.handler_failures import Answering
+from plimsoll_broker.coordinator.verifier import ServedTransactions
+from plimsoll_broker.handler_failures import set_answer
 from plimsoll_broker.handlers.batch_checks import (
     PARTITIONS_AT_ONCE,
     Answers,
@@ -36,8 +37,10 @@ from plimsoll_broker.handlers.batch_checks import (
     check_at_once,
     check_times,
     every_batch,
+    may_be_read,
 )
 from plimsoll_broker.handlers.long_work import Aside, in_turns, next_turn
+from plimsoll_broker.handlers.transactions.first_batches import FirstBatches, may_transact
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
 from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -53,7 +56,7 @@ from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.cluster.topic_names import is_internal
+from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.commit import AckWaiter
@@ -128,6 +131,18 @@ class ProduceAnswer:
     """The results of one Produce request, by topic and partition. The reply is sent once `whole`
     was called and no partition waits for its acknowledgement."""
 
+    __slots__ = (
+        "_charges",
+        "_errors",
+        "_future",
+        "_remaining",
+        "denied",
+        "failed",
+        "request",
+        "results",
+        "version",
+    )
+
     def __init__(
         self,
         context: RequestContext,
@@ -172,11 +187,10 @@ class ProduceAnswer:
             partitions = self.results[topic][1]
             partitions[result] = ProducedPartition(partitions[result].partition, code)
         self._remaining -= 1
+        future = self._future
         # If the client has disconnected, its session has cancelled the future.
-        if not self._remaining and self._future is not None and not self._future.done():
-            with Answering(self._future):
-                reply = encode_response(self.version, self.results, (), self.throttle_ms)
-                self._future.set_result(reply)
+        if not self._remaining and future is not None and not future.done():
+            set_answer(future, encode_response, self.version, self.results, (), self.throttle_ms)
 
     def whole(self) -> ReplyLater | None:
         """Declare that all partitions were added. Return the future of the reply, or None if no
@@ -257,14 +271,23 @@ class ProduceHandler:
     for a request to a partition with a new log, since that must be durable before its first append.
     """
 
-    def __init__(self, manager: ReplicaManager, aside: Aside) -> None:
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        aside: Aside,
+        transactions: ServedTransactions | None = None,
+    ) -> None:
         self._manager = manager
+        self._first_batches = FirstBatches(manager, transactions)
         self._serving = InOrder(aside)
         self._clock = manager.wall_clock
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
-        context.parsed = PARSED_BYTES * sum([len(topic.partitions) for topic in request.topics])
+        named = 0
+        for topic in request.topics:
+            named += len(topic.partitions)
+        context.parsed = PARSED_BYTES * named
         connection, charges = context.connection, context.charges
         denied: DeniedTopics | None = None
         if len(request.topics) <= PARTITIONS_AT_ONCE and self._serving.lines.idle(connection):
@@ -272,8 +295,7 @@ class ProduceHandler:
             if context.rights is not None:
                 denied = denied_at_once(context.rights, request)
                 request = _without_contents(request, denied)
-            new_logs = self._manager.store.new_logs
-            if not new_logs or not new_logs.among(_places(request, denied)):
+            if not self._waits(request, denied):
                 leads = self._leading(denied) if denied.names else self._leads
                 checked = check_at_once(request, leads)
             else:
@@ -281,8 +303,11 @@ class ProduceHandler:
             if checked is not None:
                 answer = ProduceAnswer(context, request, self._manager.traffic, denied)
                 checked = by_version(checked, context.api_version)
-                left = self._slice(connection, answer, checked)
-                if left:
+                if named == len(request.topics) == 1:  # most requests: nothing can be left
+                    index, records = request.topics[0].partitions[0]
+                    result = checked.get((0, 0), NOT_HERE)
+                    self._partition(connection, answer, 0, index, records, result)
+                elif left := self._slice(connection, answer, checked):
                     return self._later(context, answer, left, checked, leads)
                 if charges is not None:
                     charges.took(len(context.body))
@@ -290,6 +315,15 @@ class ProduceHandler:
         if charges is not None:
             charges.produced(len(context.body))
         return self._serving.lines.add(context, partial(self._serve, context, request, denied))
+
+    def _waits(self, request: ProduceRequest, denied: DeniedTopics) -> bool:
+        """Return True if something must be awaited before the request's batches are appended: new
+        logs, or coordinators of transactions."""
+        new_logs = self._manager.store.new_logs
+        if new_logs and new_logs.among(_places(request, denied)):
+            return True
+        first = self._first_batches
+        return request.transactional_id is not None and first.among(request, denied.names)
 
     def _slice(
         self, connection: ConnectionState, answer: ProduceAnswer, checked: Answers
@@ -346,6 +380,8 @@ class ProduceHandler:
         wanted = CheckedFor(self._leading(denied), self._manager.by_name)
         found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
+        if request.transactional_id is not None:
+            await self._first_batches.verify(request, denied.names, checked)
         await self._manager.flusher.make_durable(self._manager.store, _places(request, denied))
         async for where, name, (index, records) in in_turns(every_batch(request)):
             kept, result = records, checked.get(where, NOT_HERE)
@@ -417,23 +453,29 @@ class ProduceHandler:
     ) -> None:
         """Append or refuse one batch and add its result to `answer`. If the reply has to wait for
         the batch's commit or flush, queue a waiter at the replica."""
-        name = answer.request.topics[topic].name
+        request = answer.request
+        name = request.topics[topic].name
         # Checked in the turn of the append, however long the request has waited.
-        if answer.denied.rights is not None and not answer.denied.may(name):
-            answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
-            return
+        if answer.denied.rights is not None:
+            if not answer.denied.may(name):
+                answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
+                return
+            if not may_transact(answer.denied.rights, request, checked):
+                code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                answer.add(topic, ProducedPartition(index, code))
+                return
         hosted = self._manager.by_name(name, index)
         result, required = self._in_order(
-            connection, answer.request, hosted, (name, index, records), checked
+            connection, request, hosted, (name, index, records), checked
         )
         answer.add(topic, result)
         if required is not None and hosted is not None:
-            timeout_ms = min(max(answer.request.timeout_ms, 0), TIMEOUT_MS_MAX)
+            timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
             note = self._noting(connection, name, index, checked)
             ack = answer.waiter(topic, note)
             waiter = AckWaiter(required, self._manager.now_ms() + timeout_ms, ack)
-            replica, acks = hosted.replica, answer.request.acks
-            (replica.wait_for_commit if acks == -1 else replica.wait_for_flush)(waiter)
+            replica = hosted.replica
+            (replica.wait_for_commit if request.acks == -1 else replica.wait_for_flush)(waiter)
             self._manager.touch(hosted)
 
     def _noting(
@@ -461,16 +503,20 @@ class ProduceHandler:
     ) -> tuple[ProducedPartition, int | None]:
         """Append or refuse one batch as `_one` does, and record a rejection on the connection. If
         the batch would overtake a rejected batch of the same connection, reject it with the same
-        error instead."""
+        error instead. Nothing is read from the header of a damaged batch, also if it was refused
+        unchecked."""
         refused = connection.refused
         topic, index, records = sent
-        if refused:
+        damaged = isinstance(checked, BadSent) and not may_be_read(records)
+        if damaged:
+            _refused_on(connection).damaged()
+        elif refused:
             newest = _nothing if hosted is None else hosted.log.producers.newest
             why = refused.overtaken_by(topic, index, records, newest, self._manager.now_ms())
             if why is not None:
                 return ProducedPartition(index, why, message=OVERTAKES), None
         result, required = self._one(request, hosted, sent, checked, connection.holder)
-        if refused or result.code != Code.NONE:
+        if not damaged and (refused or result.code != Code.NONE):
             refused = _refused_on(connection)
             refused.answered(topic, index, records, result.code, self._manager.now_ms())
         return result, required
@@ -488,13 +534,14 @@ class ProduceHandler:
         the client need not wait. A duplicate of an appended batch succeeds with the offsets of the
         first. `writer`: the principal or address that the bytes on the disk count for."""
         topic, index, records = sent
-        if request.acks not in (-1, 0, 1):
+        acks = request.acks
+        if acks not in (-1, 0, 1):
             return _refused(
                 index,
                 Code.INVALID_REQUIRED_ACKS,
                 "the acks of a Produce request must be -1, 0 or 1",
             ), None
-        if is_internal(topic):
+        if topic in INTERNAL_TOPICS:
             return _refused(
                 index,
                 Code.INVALID_TOPIC_EXCEPTION,
@@ -503,22 +550,23 @@ class ProduceHandler:
         if hosted is None:
             manager = self._manager
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
-        if request.acks != -1 and not self._manager.may_serve(hosted):
+        if acks != -1 and not self._manager.may_serve(hosted):
             return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
-        header = _judged(hosted, records, checked, self._clock)
+        header = self._first_batches.check(request, hosted, checked)
+        header = _judged(hosted, records, header, self._clock)
         if not isinstance(header, BatchHeader):
             message, bad = header.message or None, header.records
             return ProducedPartition(index, header.code, message=message, bad_records=bad), None
         assert records is not None
-        verdict = hosted.replica.produce(header, request.acks)
+        verdict = hosted.replica.produce(header, acks)
         match verdict:
             case Append():
                 if self._manager.disk_shares.refuses(hosted, writer, header.length):
                     return _refused(index, Code.KAFKA_STORAGE_ERROR, REFUSED_TEXT), None
-                return self._append(hosted, records, header, verdict, request.acks)
+                return self._append(hosted, records, header, verdict, acks)
             case Duplicate(base_offset, last_offset):
                 result = self._success(hosted, base_offset, None)
-                return result, _required(hosted, last_offset + 1, request.acks)
+                return result, _required(hosted, last_offset + 1, acks)
             case _:
                 return ProducedPartition(index, verdict), None
 
@@ -531,12 +579,14 @@ class ProduceHandler:
         manager.touch(hosted)
         if not written:
             return ProducedPartition(hosted.key.index, Code.KAFKA_STORAGE_ERROR), None
-        manager.traffic.bytes_in += header.length
-        manager.traffic.records_in += header.count
-        hosted.bytes_in += header.length
-        hosted.records_in += header.count
-        required = _required(hosted, place.base_offset + header.last_offset_delta + 1, acks)
-        return self._success(hosted, place.base_offset, stamp_ms), required
+        size, records_in, traffic = header.length, header.count, manager.traffic
+        traffic.bytes_in += size
+        traffic.records_in += records_in
+        hosted.bytes_in += size
+        hosted.records_in += records_in
+        base_offset = place.base_offset
+        required = _required(hosted, base_offset + header.last_offset_delta + 1, acks)
+        return self._success(hosted, base_offset, stamp_ms), required
 
     def _success(
         self, hosted: Hosted, base_offset: int, append_time_ms: int | None

@@ -1,31 +1,40 @@
 """The APIs of idempotent producers.
 
 `InitProducerId`: gives every idempotent producer a unique id (KIP-98, KIP-360). Ids come from
-blocks that the controller commits. If a broker is lost, the rest of its block is never used.
-Transactions are not served.
+blocks that the controller commits. If a broker is lost, the rest of its block is never used. With
+a transactional id the id's coordinator answers.
 
-`DescribeProducers`: the idempotent producers that a partition knows, for finding the writers of the
-partition. A broker reports the state of its own replica, leading or following, as in Kafka. There
-are no transactions. Source: KIP-664.
+`DescribeProducers`: the idempotent producers that a partition knows, with their open transactions,
+for finding the writers of the partition. A broker reports the state of its own replica, leading or
+following, as in Kafka. Source: KIP-664.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from plimsoll_broker.control.controller_client import NoController
+from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers.long_work import Aside, in_turns, things
+from plimsoll_broker.handlers.transactions.transaction_api import code_for
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.reporting.isr_proposals import ProposalTarget
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
 from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.errors import Code
-from plimsoll_core.ids import BrokerLifetime
+from plimsoll_core.ids import BrokerLifetime, ProducerLife
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_core.replica.producer_states import ActiveProducer
+from plimsoll_core.transactions.operations import (
+    InitProducer,
+    ProducerIdWanted,
+    ProducerInitialized,
+)
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
@@ -35,6 +44,8 @@ WAITING = Code.COORDINATOR_LOAD_IN_PROGRESS
 NO_PRODUCER = -1
 """The value of producer id and epoch in a request of a producer that has neither yet."""
 ALLOCATE_MS_MAX = 10_000
+FENCED_VERSION = 4
+"""The version of InitProducerId from which on clients know PRODUCER_FENCED."""
 
 
 class ProducerIds:
@@ -78,23 +89,50 @@ class ProducerIds:
 class InitProducerIdHandler:
     """The handler of InitProducerId; `__call__` serves a request."""
 
-    def __init__(self, ids: ProducerIds) -> None:
+    def __init__(self, ids: ProducerIds, transactions: ServedTransactions | None = None) -> None:
         self._ids = ids
+        self._transactions = transactions
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None]:
         request = context.decoded()
-        if request.transactional_id is not None:
-            return _id_reply(context, Code.INVALID_REQUEST)
         known: int = getattr(request, "producer_id", -1)
         epoch: int = getattr(request, "producer_epoch", -1)
         if (known == NO_PRODUCER) != (epoch == NO_PRODUCER):
             return _id_reply(context, Code.INVALID_REQUEST)
+        if request.transactional_id is not None:
+            served = self._transactions
+            if served is None or not served.now:
+                return _id_reply(context, Code.INVALID_REQUEST)
+            op = InitProducer(
+                transactional_id=request.transactional_id,
+                timeout_ms=request.transaction_timeout // timedelta(milliseconds=1),
+                expected=None if known == NO_PRODUCER else ProducerLife(known, epoch),
+                principal=context.connection.holder,
+            )
+            return asyncio.ensure_future(self._transactional(context, served, op))
         # The id that the client names is ignored: the broker does not remember which client has
         # which id, so only a new id is certainly its own.
         producer_id = self._ids.take()
         if producer_id is not None:
             return _id_reply(context, 0, producer_id, 0)
         return self._later(context)
+
+    async def _transactional(
+        self, context: RequestContext, served: ServedTransactions, op: InitProducer
+    ) -> Reply:
+        """Ask the id's coordinator; if it needs a new producer id, have one allocated and ask
+        again."""
+        name = op.transactional_id
+        answer = await served.coordinators.ask(name, op).future()
+        if isinstance(answer, ProducerIdWanted):
+            fresh_id = await self._ids.allocate()
+            if fresh_id is None:
+                return _id_reply(context, WAITING)
+            op = replace(op, fresh_id=fresh_id)
+            answer = await served.coordinators.ask(name, op).future()
+        if isinstance(answer, ProducerInitialized):
+            return _id_reply(context, Code.NONE, *answer.producer)
+        return _id_reply(context, code_for(answer, context.api_version, FENCED_VERSION))
 
     async def _later(self, context: RequestContext) -> Reply | None:
         producer_id = await self._ids.allocate()
@@ -110,7 +148,6 @@ def _id_reply(context: RequestContext, code: int, producer_id: int = -1, epoch: 
 
 PRODUCERS_MAX = 10_000
 """The most producers in one reply, of all partitions together."""
-_NONE_BEGUN = {"coordinator_epoch": -1, "current_txn_start_offset": -1}
 
 
 def describe_producers(manager: ReplicaManager, aside: Aside) -> Handler:
@@ -162,5 +199,5 @@ def partition_told(
         "partition_index": index,
         "error_code": code,
         "error_message": None,
-        "active_producers": [{**each._asdict(), **_NONE_BEGUN} for each in sorted(producers)],
+        "active_producers": [each._asdict() for each in sorted(producers)],
     }

@@ -47,6 +47,8 @@ RULE = 2_400
 QUOTA = 1_200
 USER = 1_200
 PRODUCER = 48
+TRANSACTION = 64
+"""The most bytes of a transactional id in a reply, without its name and its partitions."""
 VALUES = 320
 """The memory, in bytes, of the values from which a partition of a reply is encoded."""
 CONFIGS = len(KEYS) + 40
@@ -54,11 +56,13 @@ CONFIGS = len(KEYS) + 40
 
 
 class ToBeTold(NamedTuple):
-    """The contents that replies describe, by which their size is bounded: the cluster image, and
-    the number of partitions that this broker hosts."""
+    """The contents that replies describe, by which their size is bounded: the cluster image, the
+    number of partitions that this broker hosts, and the bytes that its transactional ids are
+    charged, which are more than they take in a reply."""
 
     image: ClusterImage
     hosted: int
+    transactions: int = 0
 
 
 class RequestLength(NamedTuple):
@@ -140,6 +144,9 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
     ApiKey.DELETE_RECORDS: by_request(12, 20),
     ApiKey.INIT_PRODUCER_ID: HERE,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: by_request(8, 32),
+    ApiKey.ADD_PARTITIONS_TO_TXN: lambda asked, _: asked.size + asked.numbers(4) * VALUES,
+    ApiKey.END_TXN: HERE,
+    ApiKey.WRITE_TXN_MARKERS: by_request(4, 16),
     ApiKey.DESCRIBE_ACLS: lambda _, there: len(there.image.security.acls) * RULE,
     ApiKey.CREATE_ACLS: by_request(8, MESSAGE),
     ApiKey.DELETE_ACLS: lambda asked, there: (
@@ -166,6 +173,10 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
     ApiKey.DESCRIBE_PRODUCERS: lambda asked, _: (
         PRODUCERS_MAX * PRODUCER + asked.size + asked.numbers(4) * VALUES
     ),
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda asked, there: (
+        there.transactions + asked.size + asked.rows(2) * TRANSACTION
+    ),
+    ApiKey.LIST_TRANSACTIONS: lambda asked, there: there.transactions + asked.size,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: HERE,
     ApiKey.LIST_CONFIG_RESOURCES: lambda _, there: (
         len(there.image.topics) * TOPIC + len(there.image.brokers) * 16

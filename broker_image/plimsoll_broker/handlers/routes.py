@@ -2,7 +2,7 @@
 dispatch.
 
 An API that is missing here is not listed in ApiVersions. `assembly` calls `routes` once in a
-broker's lifetime for each port, which has a table of its own.
+broker's lifetime, for the clients' ports, and `replication_routes` for the replication port.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Awaitable
 
 from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.coordinator.transaction_coordinators import TransactionCoordinators
+from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers.cluster_description import describe_cluster, describe_topic_partitions
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.configs import alter_configs, describe_configs, list_config_resources
@@ -47,11 +49,22 @@ from plimsoll_broker.handlers.security.acls import create_acls, delete_acls, des
 from plimsoll_broker.handlers.security.client_quotas import alter_quotas, describe_quotas
 from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
 from plimsoll_broker.handlers.topic_changes import create_partitions, create_topics, delete_topics
+from plimsoll_broker.handlers.transactions.listing import (
+    DESCRIBE_TRANSACTIONS,
+    list_transactions,
+)
+from plimsoll_broker.handlers.transactions.producing import (
+    ADD_PARTITIONS,
+    END_TRANSACTION,
+    write_markers,
+)
+from plimsoll_broker.handlers.transactions.transaction_api import TransactionHandler
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext, Result
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Forwarded
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
 
 
@@ -100,7 +113,9 @@ def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey
     lines = ConnectionLines()
     found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
     return {
-        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics),
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(
+            view, coordinators.topics, coordinators.transactions
+        ),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: refuse_heartbeat,
         ApiKey.SHARE_GROUP_HEARTBEAT: refuse_heartbeat,
         **found,
@@ -112,10 +127,11 @@ def routes(
     client: ControllerClient,
     watch: ImageWatch,
     coordinators: Coordinators,
-    port: Port,
     aside: Aside,
+    wanted: FairPool | None = None,
 ) -> dict[ApiKey, Handler]:
-    """Return the handlers of all APIs that are served on `port`, except those of logins."""
+    """Return the handlers of all APIs that are served to clients, except those of logins. `wanted`:
+    the pool of the names of topics on demand; None for one of these handlers alone."""
 
     manager = coordinators.manager
 
@@ -130,29 +146,69 @@ def routes(
         aside=aside,
         topic_defaults=lambda: client.topic_defaults,
         lost_leaders=manager.fetchers.lost_leaders,
+        wanted=wanted,
     )
     data: dict[ApiKey, Handler] = {
-        ApiKey.PRODUCE: ProduceHandler(manager, aside),
-        ApiKey.FETCH: FetchHandler(manager, port, aside),
-        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
+        ApiKey.PRODUCE: ProduceHandler(manager, aside, coordinators.transactions),
+        ApiKey.FETCH: FetchHandler(manager, Port.CLIENTS, aside),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.CLIENTS, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
         ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
         ApiKey.DESCRIBE_PRODUCERS: describe_producers(manager, aside),
-        ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
+        ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(
+            ProducerIds(client, broker), coordinators.transactions
+        ),
     }
-    return data | admin_handlers(view) | group_handlers(view, coordinators)
+    found = data | admin_handlers(view) | group_handlers(view, coordinators)
+    if coordinators.transactions is not None:
+        found |= transaction_handlers(coordinators.transactions.coordinators, aside)
+    return found
+
+
+OF_TRANSACTIONS = frozenset(
+    {
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
+"""The APIs that clients are told of only if the cluster has transactions."""
+
+
+def transaction_handlers(
+    coordinators: TransactionCoordinators, aside: Aside
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of the APIs that ask transaction coordinators, for clients."""
+    return {
+        ApiKey.ADD_PARTITIONS_TO_TXN: TransactionHandler(ADD_PARTITIONS, coordinators, aside),
+        ApiKey.END_TXN: TransactionHandler(END_TRANSACTION, coordinators, aside),
+        ApiKey.DESCRIBE_TRANSACTIONS: TransactionHandler(
+            DESCRIBE_TRANSACTIONS, coordinators, aside
+        ),
+        ApiKey.LIST_TRANSACTIONS: list_transactions(coordinators, aside),
+    }
 
 
 def replication_routes(
-    manager: ReplicaManager, *, may_be_slowed: bool = True
+    manager: ReplicaManager,
+    transactions: ServedTransactions | None = None,
+    *,
+    may_be_slowed: bool = True,
 ) -> dict[ApiKey, Handler]:
-    """Return the handlers of the APIs that followers use, for the replication port.
-    `may_be_slowed`: True if a drill may slow this broker's links."""
+    """Return the handlers of the APIs that other brokers use, for the replication port.
+    `transactions`: None if this broker has no part in transactions. `may_be_slowed`: True if a
+    drill may slow this broker's links."""
     handlers: dict[ApiKey, Handler] = {
         ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),
     }
+    if transactions is not None:
+        handlers[ApiKey.WRITE_TXN_MARKERS] = write_markers(manager)
+        handlers[ApiKey.ADD_PARTITIONS_TO_TXN] = TransactionHandler(
+            ADD_PARTITIONS, transactions.coordinators, Aside()
+        )
     if not may_be_slowed:
         return handlers
     return {key: _slowed(handler, manager) for key, handler in handlers.items()}

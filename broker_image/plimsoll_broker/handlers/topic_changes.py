@@ -362,7 +362,7 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
     by_id = {topic_id for name, topic_id in answers if name is None}
     for name, topic_id in answers:
         if name is not None and topic_id is None and (found := image.topic_ids.get(name)) in by_id:
-            message = f"The request names topic {name} by its name and by its id."
+            message = f"The request names topic {name} by its name and by its id; name it once."
             for target in ((name, None), (None, found)):
                 answers[target] = TopicAnswer(
                     name=target[0] or "", code=Code.INVALID_REQUEST, message=message

@@ -18,15 +18,23 @@ from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.coordinator.coordinators import Coordinators, InternalTopics
+from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.coordinator.transaction_coordinators import TransactionCoordinators
+from plimsoll_broker.coordinator.verifier import ServedTransactions, Verifier
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.long_work import Aside
-from plimsoll_broker.handlers.metadata import is_enabled
+from plimsoll_broker.handlers.metadata import is_enabled, wanted_names
 from plimsoll_broker.handlers.reply_bounds import ToBeTold, bounded
-from plimsoll_broker.handlers.routes import replication_routes, routes
+from plimsoll_broker.handlers.routes import OF_TRANSACTIONS, replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
-from plimsoll_broker.node.client_listeners import ClientListeners, Register
+from plimsoll_broker.node.client_listeners import (
+    CONNECTIONS_MIN,
+    ClientListeners,
+    Register,
+    connections_room,
+)
 from plimsoll_broker.node.serving import DataPath, Serving
 from plimsoll_broker.replication.fetcher import FetcherPool
 from plimsoll_broker.replication.periodic_chores import PeriodicChores
@@ -54,14 +62,15 @@ from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
-from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
+from plimsoll_core.published_limits import replicas_by_memory
 from plimsoll_core.quotas.connections import AddressConnections, per_ip_overrides
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.replica.leader_lease import LeaderLease
-
-CONNECTIONS_MIN = 64
+from plimsoll_core.transactions.memory import TransactionMemory
+from plimsoll_core.transactions.settings import TransactionSettings
 
 
 def address_limits(configs: Mapping[str, str]) -> AddressConnections:
@@ -73,11 +82,6 @@ def address_limits(configs: Mapping[str, str]) -> AddressConnections:
     return AddressConnections(int(configs.get(name, OWN_DEFAULTS[name])), overrides)
 
 
-PARTITION_BYTES = 24 * 1024
-"""The memory in bytes of an idle replica, including its log's first segment."""
-_PARTITIONS_PART = 4
-
-
 def partitions_max(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> int:
@@ -86,7 +90,7 @@ def partitions_max(
     `files`: descriptors that the process may have; None if not limited."""
     stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
     memory = stated if stated > 0 else memory or MEMORY_ASSUMED
-    by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
+    by_memory = replicas_by_memory(memory)
     return by_memory if files is None else min(by_memory, files // 2)
 
 
@@ -103,8 +107,7 @@ def client_limits(
 ) -> ClientLimits:
     """Return the clients' limits, from the configs and the limits of the process. `memory`: the
     bytes that the process may use; None if not known. `files`: the descriptors that it may have;
-    None if not limited. Client connections get at most three eighths of the descriptors, so that
-    logs have half and everything else an eighth."""
+    None if not limited."""
 
     def number(name: str) -> int | None:
         value = int(configs.get(name, OWN_DEFAULTS[name]))
@@ -117,8 +120,9 @@ def client_limits(
         frame=number("socket.request.max.bytes"),
     )
     connections = number("max.connections") or CONNECTIONS_MIN
-    if files is not None:
-        connections = min(connections, max(3 * files // 8, CONNECTIONS_MIN))
+    room = connections_room(files)
+    if room is not None:
+        connections = min(connections, room)
     listener = ListenerLimits(
         connections_max=connections,
         idle_ms_max=number("connections.max.idle.ms") or ListenerLimits().idle_ms_max,
@@ -184,20 +188,25 @@ def assemble(
         *(manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)),
         memory=GroupMemory(budgets.groups),
     )
+    coordinators.transactions = served = _transactions(coordinators, config, budgets)
     quotas = Quotas(address_limits(config.kafka_configs))
     authority = Authority(
         stream.image, AuditLog(broker.broker_id), makes_topics=is_enabled(config.kafka_configs)
     )
     aside = Aside()
     memory = ClientMemory(budgets)
-    _tell_of_pools(memory.holdings, coordinators, aside.queue, authority.audit)
+    wanted = wanted_names()
+    _tell_of_pools(memory.holdings, coordinators, aside.queue, authority.audit, wanted)
     memory.holdings.add("segments", store.segment_room.pool)
-    handlers = routes(broker, client, watch, coordinators, Port.CLIENTS, aside)
+    handlers = routes(broker, client, watch, coordinators, aside, wanted)
     handlers |= login_handlers(authority, aside)
+    checked = guarded(handlers, authority, aside)
+    used = served.used_bytes if served else lambda: 0
     clients = Dispatch(
-        bounded(guarded(handlers, authority, aside), lambda: ToBeTold(watch.image, len(manager)))
+        bounded(checked, lambda: ToBeTold(watch.image, len(manager), used())),
+        lambda: frozenset() if served and served.now else OF_TRANSACTIONS,
     )
-    followers = replication_routes(manager, may_be_slowed=config.allow_drills)
+    followers = replication_routes(manager, served, may_be_slowed=config.allow_drills)
     replication = BrokerListener(Dispatch(followers), REPLICATION_LIMITS)
     replication.inside = client.inside
     return Serving(
@@ -220,12 +229,32 @@ def assemble(
     )
 
 
+def _transactions(
+    groups: Coordinators, config: BrokerConfig, budgets: Budgets
+) -> ServedTransactions | None:
+    """Make this broker's part in transactions; None if they are switched off. Their memory is a
+    quarter of that of groups."""
+    if not config.transactions:
+        return None
+    settings = TransactionSettings.of(config.kafka_configs)
+    memory = TransactionMemory(budgets.groups // 4)
+    coordinators = TransactionCoordinators(groups.manager, settings, groups.topics, memory)
+    return ServedTransactions(coordinators, Verifier(coordinators))
+
+
 def _tell_of_pools(
-    holdings: PrincipalHoldings, groups: Coordinators, work: FairWork, audit: AuditLog
+    holdings: PrincipalHoldings,
+    groups: Coordinators,
+    work: FairWork,
+    audit: AuditLog,
+    wanted: FairPool,
 ) -> None:
-    """Register the memory pools of groups, long work and audit log in the accounts of each
-    principal's holdings."""
+    """Register the pools of groups, transactions, long work, audit log and topics on demand
+    (`wanted`) in the accounts of each principal's holdings."""
     holdings.add("group memory", groups.memory.pool)
+    if groups.transactions is not None:
+        holdings.add("transaction memory", groups.transactions.coordinators.memory.pool)
+    holdings.add("topics on demand", wanted)
     holdings.add_several("groups", lambda: (one.state.memory.groups for one in groups.shards()))
     holdings.add_several("members", lambda: (one.state.memory.seats for one in groups.shards()))
     holdings.add("threads", work.threads)
@@ -242,6 +271,8 @@ def replica_settings(
         stops_serving=stops_serving,
         lag_time_max_ms=_number(configs, "replica.lag.time.max.ms", 30_000),
         fetchers_per_leader=max(_number(configs, "num.replica.fetchers", 1), 1),
+        # Off, and stated by the simulator alone, until more seeds have held with it.
+        takes_pushes=configs.get("replica.takes.pushes") == "true",
         configs=configs,
     )
 

@@ -44,7 +44,7 @@ from plimsoll_broker.storage.cleaner.round import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster import listener_peers
-from plimsoll_core.cluster.model import Endpoint, PartitionKey
+from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.cluster.record_versions import UNDERSTOOD, MetadataTooNew
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
@@ -305,6 +305,7 @@ class BrokerNode:
         own = OwnLifetime(broker_epoch=self._epoch, lease=lease, register=self._register_anew)
         self._serving = assemble(self.config, self._store, self._client, stream, own)
         self._serving.long_work.thread_waited_ms = self.thread_waited_ms
+        self._serving.data.manager.opener.thread_waited_ms = self.thread_waited_ms
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)
@@ -347,8 +348,8 @@ class BrokerNode:
             return False
         if isinstance(answer, Refused):
             logger.warning(
-                "the controller refused the changed listener addresses of this broker, which "
-                "sends them again: %s",
+                "the controller refused the new listener addresses of this broker, so clients "
+                "still get the former ones; the broker sends them again: %s",
                 answer.message,
             )
         return isinstance(answer, Registered)
@@ -392,8 +393,8 @@ class BrokerNode:
                     return answer
                 case Refused(reason=Reason.MetadataDismissed.name, message=message, keep_logs=kept):
                     logger.warning(
-                        "this broker gives up its copy of the metadata and starts with empty "
-                        "metadata: %s",
+                        "this broker deletes its copy of the metadata, and the controller sends "
+                        "the metadata again; nothing needs to be done: %s",
                         message,
                     )
                     await in_thread(partial(self._forget_history, stream, kept))
@@ -430,10 +431,7 @@ class BrokerNode:
         def replicated(topic: str, index: int) -> bool:
             if (topic, index) in keeps:
                 return False
-            topic_id = image.topic_ids.get(topic)
-            if topic_id is None:
-                return True
-            known = image.partitions.get(PartitionKey(topic_id, index))
+            known = image.partition_named(topic, index)
             return known is None or len(known.replicas) > 1
 
         self._store.doubt_logs(replicated, monotonic_ms())
@@ -453,11 +451,10 @@ class BrokerNode:
                 silent_ms_max=STOP_SILENT_MS_MAX, all_ms_max=STOP_MS_MAX
             )
             text = (
-                "the controller granted this broker's shutdown: other brokers lead its "
-                "partitions now"
+                "this broker may shut down: other brokers lead its partitions now"
                 if granted
                 else (
-                    "the controller did not grant this broker's shutdown in time; the broker "
+                    "the controller did not move this broker's leaderships in time; the broker "
                     "stops anyway, and its partitions get other leaders after its session timeout"
                 )
             )
@@ -475,7 +472,8 @@ class BrokerNode:
             epoch = self._epoch if sound else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info(
-            "this broker stopped%s", " cleanly" if clean else "; its next start checks the logs"
+            "this broker stopped%s",
+            " cleanly" if clean else ", but not cleanly; its next start checks the logs by itself",
         )
 
     def _close_copy(self) -> None:
@@ -487,8 +485,9 @@ class BrokerNode:
             self._copy.close()
         except StorageError as error:
             logger.warning(
-                "this broker cannot write its copy of the metadata to disk; the broker stops "
-                "anyway, and the controller sends the missing metadata at its next start: %s",
+                "this broker, which is stopping, cannot write its copy of the metadata to disk; "
+                "the controller sends the missing metadata at its next start, so nothing needs "
+                "to be done: %s",
                 error,
             )
 

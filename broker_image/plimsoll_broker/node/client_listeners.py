@@ -38,12 +38,22 @@ logger = logging.getLogger("plimsoll.listeners")
 TLS_CONNECTIONS_MAX = 2000
 """The most connections of a TLS listener that declares no limit. Each TLS connection has
 buffers of its own."""
+CONNECTIONS_MIN = 64
+HALF_OPEN_MIN = 16
+_HALF_OPEN_PART = 8
 WHY_CHARACTERS_MAX = 200
 LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS, TLS_LOGIN})
 """The supported authentication mechanisms. A listener that requires another one is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
 """Has the controller commit these client endpoints; returns True once they are committed."""
+
+
+def connections_room(files: int | None) -> int | None:
+    """Return the number of client connections of all listeners together: three eighths of the
+    descriptors `files` that the process may have, so that logs have half and everything else an
+    eighth. None if there is no limit."""
+    return None if files is None else max(3 * files // 8, CONNECTIONS_MIN)
 
 
 class ClientListeners:
@@ -150,6 +160,8 @@ class ClientListeners:
         for name, listener in wanted.items():
             if name not in self._open:
                 self._say(name, await self._try_to_open(listener))
+        for server in self._open.values():
+            self._bound(server)
         for name in set(self._unopened) - set(wanted):
             del self._unopened[name]
 
@@ -170,7 +182,11 @@ class ClientListeners:
                 return
         self._give_up_name(server)
         await server.stop()
-        logger.info("listener %s of this broker is closed: no client can connect to it", name)
+        logger.info(
+            "this broker closed its listener %s with all connections, because the LogCluster "
+            "no longer has that listener or has changed its port, TLS or authentication",
+            name,
+        )
 
     def _give_up_name(self, server: BrokerListener) -> None:
         """Remove the listener from the open ones under its present name, unless another listener
@@ -189,9 +205,32 @@ class ClientListeners:
         return listener.port + self._config.port_shift
 
     def _limits_of(self, listener: Listener) -> ListenerLimits:
+        """Return the limits of one of the wanted listeners. If all together ask for more
+        connections than there is room for, those that ask for least are served first."""
+        asked = sorted((self._asked_by(one), one.name) for one in self._wanted)
+        left = connections_room(self._config.open_files_max)
+        for others, (number, name) in zip(range(len(asked), 0, -1), asked, strict=True):
+            given = number if left is None else min(number, left // others)
+            if name == listener.name:
+                return replace(self._limits, connections_max=given)
+            left = None if left is None else left - given
+        raise AssertionError(f"{listener.name} is wanted")
+
+    def _asked_by(self, listener: Listener) -> int:
         number = self._limits.connections_max
         stated = min(number, TLS_CONNECTIONS_MAX) if listener.tls else number
-        return replace(self._limits, connections_max=listener.connections_max or stated)
+        return listener.connections_max or stated
+
+    def _bound(self, server: BrokerListener) -> None:
+        """Apply the limits that depend on the other listeners: of connections, and of handshakes,
+        which have an eighth of the room beside the connections."""
+        limits = self._limits_of(server.listener)
+        if limits != server.limits:
+            server.rename(server.listener, limits)
+        room = connections_room(self._config.open_files_max)
+        if room is not None and server.handshakes is not None:
+            shared = sum(listener.tls for listener in self._wanted)
+            server.handshakes.limit(max(room // _HALF_OPEN_PART // shared, HALF_OPEN_MIN))
 
     def _clients_of(self, listener: Listener) -> ClientTrust | None:
         """Return the CAs that this listener trusts for clients' certificates. Return None if it
@@ -248,7 +287,12 @@ class ClientListeners:
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:
-            logger.warning("this broker cannot open listener %s and tries again: %s", name, why)
+            logger.warning(
+                "this broker cannot open listener %s and tries again; until then no client "
+                "can connect to it: %s",
+                name,
+                why,
+            )
             self._unopened[name] = why
 
     async def stop(self) -> None:

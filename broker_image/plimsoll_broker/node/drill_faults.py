@@ -66,15 +66,16 @@ class DrillFaults:
         self._inside.delay_s = 0.0
         self._disk.is_full = False
         logger.warning(
-            "%s, which drill order %d injected into this broker on purpose, has ended; nothing "
-            "needs to be done",
+            "the fault %s, which a Verification injected into this broker on purpose (drill "
+            "order %d), has ended; nothing needs to be done",
             *(self._fault, self.number),
         )
 
     def _begin(self, order: DrillOrder) -> None:
         left_s = min(order.left_ms, ORDER_MS_MAX) / 1000
         logger.warning(
-            "a drill (order %d) injects %s into this broker on purpose for %g s; it ends by itself",
+            "a Verification injects a fault into this broker on purpose (drill order %d): %s, "
+            "for %g s; it ends by itself, and nothing needs to be done",
             *(order.number, order.fault, left_s),
         )
         self._fault = order.fault

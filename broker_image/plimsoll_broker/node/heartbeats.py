@@ -180,7 +180,8 @@ class Heartbeats:
                 if is_fenced != self.fenced:
                     logger.info(
                         "the controller reports this broker as %s",
-                        "fenced: clients use other brokers until it is unfenced"
+                        "fenced: it leads no partitions, and clients use other brokers until it "
+                        "is unfenced"
                         if is_fenced
                         else "unfenced: it may lead partitions and serve clients",
                     )
@@ -193,7 +194,8 @@ class Heartbeats:
                 raise LifetimeOver(message)
             case other:
                 logger.warning(
-                    "the controller refused a heartbeat of this broker, which sends the next one "
-                    "as usual: %s",
+                    "the controller refused a heartbeat of this broker, and the broker sends the "
+                    "next one as usual; if this lasts, other brokers take over its partitions; "
+                    "then remove the cause that the controller states: %s",
                     other,
                 )

@@ -57,11 +57,13 @@ class MetricsServer:
             return
         loop = asyncio.get_running_loop()
 
+        connections = HttpConnections()
+
         def session() -> asyncio.StreamReaderProtocol:
             reader = asyncio.StreamReader(REQUEST_BYTES_MAX, loop)
-            return asyncio.StreamReaderProtocol(reader, partial(self._serve, paths), loop)
+            serve = partial(self._serve, paths, connections)
+            return asyncio.StreamReaderProtocol(reader, serve, loop)
 
-        connections = HttpConnections()
         self.connections.append(connections)
         factory = connections.bounded(session)
         host = to_listen(address.host)
@@ -79,6 +81,7 @@ class MetricsServer:
     async def _serve(
         self,
         paths: frozenset[bytes],
+        connections: HttpConnections,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -88,6 +91,7 @@ class MetricsServer:
                 head = await reader.readuntil(b"\r\n\r\n")
                 answer = _refused(head, writer) or await self._answer(head, paths)
                 # uvloop's transport, unlike asyncio's, rejects writes once its peer is gone.
+                connections.makes_room(len(answer))
                 if not writer.transport.is_closing():
                     writer.write(answer)
                     await writer.drain()

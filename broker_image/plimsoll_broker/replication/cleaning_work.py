@@ -156,8 +156,9 @@ class CleaningProcess:
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning(
-            "the cleaning of compacted logs runs at the broker's own CPU priority and may slow "
-            "the broker down; if it does, remove the cause: %s",
+            "this broker could not lower the CPU priority of the process that cleans compacted "
+            "logs; cleaning works, but may slow down clients' requests; if it does, give the "
+            "broker more CPU: %s",
             why,
         )
         self.in_brokers_share = True

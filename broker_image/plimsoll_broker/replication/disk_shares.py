@@ -107,16 +107,16 @@ class DiskShares:
         """Log that clients' records are refused from now on, or that they are accepted again."""
         if not self.short:
             logger.warning(
-                "this broker's disk has room again (%d bytes free): clients' records are accepted",
+                "this broker's disk has space again (%d bytes free), so the broker accepts "
+                "clients' records again; nothing needs to be done",
                 self._free,
             )
             return
         (most, held), *_ = [*self._held.most_common(1), ("no client", 0)]
         logger.warning(
-            "this broker's disk has %d of %d bytes free, less than its reserve of %d: it refuses "
-            "records, first those of the client that holds the most (%s: %d bytes). Delete records "
-            "or topics, shorten"
-            " retention, or enlarge the volume",
+            "this broker's disk has %d of %d bytes free, less than the %d that it keeps free, so "
+            "it refuses records, beginning with topics of the user with the most data (%s: %d "
+            "bytes). Delete records or topics, shorten retention, or enlarge the volume",
             self._free,
             all_bytes,
             self.reserve,

@@ -5,6 +5,9 @@ and has the LogWriter write the records. `plimsoll_core.replica` decides what to
 may be appended; `follower_session` decides what a request names. On a lost connection or a
 malformed reply the fetcher reconnects with bounded backoff.
 
+While a request waits at the leader, the fetcher also takes what the leader pushes (the tail
+stream): it appends at once, and acknowledges. Whatever cannot be appended at once is asked for.
+
 `FetcherPool`: the fetchers of this broker, and the assignment of partitions to them. The replica
 manager states each partition's leader. There are connections only to leaders of followed
 partitions. `FetcherPool` decides nothing else.
@@ -31,11 +34,13 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.record_versions import PUSHES_SINCE
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
 from plimsoll_core.replica.replica_values import EndOffset
+from plimsoll_core.replica.tail import may_take
 from plimsoll_core.replica.throttle import Bucket
 from plimsoll_process.waits import set_within
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
@@ -52,9 +57,19 @@ from plimsoll_wire.replication import (
     encode_fetch,
     encode_list_offsets,
 )
+from plimsoll_wire.tail_stream import (
+    Acknowledgement,
+    Push,
+    decode_push,
+    encode_acknowledgement,
+)
 
 logger = logging.getLogger("plimsoll.fetcher")
 _SESSION_IS_OVER = (Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH)
+_IF_IT_REPEATS = (
+    "; if that repeats, the leader's replica is damaged: see "
+    'docs/operations.md, "Replace a damaged replica"'
+)
 COPIES_AT_ONCE = 32
 NEW_AT_ONCE = 8
 """The most new logs of one reply that are made durable before their first append. Each takes two
@@ -262,7 +277,22 @@ class Fetcher:
             limits = limits._replace(wait_ms_max=SOON_MS)
         self._idle_poll = limits.wait_ms_max > SOON_MS
         me = FetchSender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
+        if limits.wait_ms_max > 0 and self._takes_pushes:
+            limits = limits._replace(takes_pushes=True)
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
+
+    @property
+    def _takes_pushes(self) -> bool:
+        """True if the leader may push records while a request waits. A limited copy takes none, nor
+        a broker that delays replies in a drill."""
+        image = self._manager.image
+        return (
+            self._manager.settings.takes_pushes
+            and self._bucket is None
+            and not self._manager.peers.delay_s
+            and image is not None
+            and image.metadata_version >= PUSHES_SINCE
+        )
 
     async def _connected(self) -> PeerConnection:
         """Return the connection to the leader. Open one if there is none or the peer's certificates
@@ -273,7 +303,50 @@ class Fetcher:
         if self._connection is None:
             image = self._manager.image
             self._connection = await open_to(self._leader, image, peers, CONNECT_S)
+            self._connection.take_push = self._pushed
         return self._connection
+
+    # --- what the leader pushes -----------------------------------------------------------------
+
+    def _pushed(self, frame: memoryview) -> tuple[int, bytes] | None:
+        """Append what the leader has pushed, and return the slot of the partition and the
+        acknowledgement. If it cannot be appended at once, have the acknowledgement ask for the
+        reply. Return None if nothing may be acknowledged: the partition is no longer fetched in
+        this session, or its records are not on the disk as far as flush.messages requires. Raise
+        MalformedReply."""
+        push = decode_push(frame)
+        following = self._following
+        question = following.asked.get((push.reply.topic_id, push.reply.partition))
+        if question is None or push.session_id != following.session_id:
+            return None
+        followed, position, _ = question
+        hosted = followed.hosted
+        replica, log = hosted.replica, hosted.log
+        if not following.current(followed) or not replica.expects(self._leader, position):
+            following.look_again(followed)
+            return None
+        took = may_take(position, push.leader_epoch, push.base_offset, log) and self._took(
+            followed, push
+        )
+        if log.countable_end < log.log_end_offset or replica.fetches_from != self._leader:
+            # It is flushed first, and the next request names it; or the disk failed.
+            self._manager.touch(hosted)
+            following.look_again(followed)
+            return None
+        now_at = replica.position()
+        following.asked[followed.key] = Question(followed, now_at, log.log_start_offset)
+        said = Acknowledgement(push.session_id, push.slot, not took, *now_at, log.log_start_offset)
+        return push.slot, encode_acknowledgement(said)
+
+    def _took(self, followed: Followed, push: Push) -> bool:
+        """Append the records of a push, and return True if all of them could be appended."""
+        hosted, reply = followed.hosted, push.reply
+        if self._manager.store.new_logs.among((hosted.place,)):
+            return False
+        headers = self._usable(hosted, reply)
+        return self._append(hosted, reply, headers) and (
+            sum(header.length for header in headers) == len(reply.records)
+        )
 
     # --- one partition's answer -----------------------------------------------------------------
 
@@ -354,8 +427,9 @@ class Fetcher:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
             logger.error(
-                "this broker cannot write the checkpoint files of %d logs, which must be written "
-                "before the logs are truncated to match their leaders; it tries again: %s",
+                "this broker cannot write its checkpoint files and tries again; until then %d of "
+                "its replicas copy no records, because they must first be truncated to match "
+                "their leaders; if this lasts, check the broker's volume: %s",
                 *(len(places), error),
             )
             return False
@@ -416,31 +490,33 @@ class Fetcher:
         """Return the headers of the reply's leading batches that are whole, have a valid CRC and
         continue the local log. Return an empty list if there is none."""
         replica = hosted.replica
+        leader = replica.partition.leader
         headers: list[BatchHeader] = []
         position = 0
         try:
             for header in iter_headers(reply.records):
                 if not check_crc(reply.records, position, header.length):
                     logger.warning(
-                        "%r: the record batch that this broker, a follower, fetched from the "
-                        "leader at offset %d is corrupt; the broker fetches it again",
-                        hosted,
-                        header.base_offset,
+                        "%r: the record batch that this broker, a follower, fetched from "
+                        "leader %s at offset %d is corrupt; the broker fetches it again by "
+                        "itself%s",
+                        *(hosted, leader, header.base_offset, _IF_IT_REPEATS),
                     )
                     break
                 headers.append(header)
                 position += header.length
         except BatchError as error:
             logger.warning(
-                "%r: a record batch that this broker, a follower, fetched from the leader is "
-                "corrupt; the broker fetches it again: %s",
-                *(hosted, error),
+                "%r: a record batch that this broker, a follower, fetched from leader %s is "
+                "corrupt; the broker fetches it again by itself%s: %s",
+                *(hosted, leader, _IF_IT_REPEATS, error),
             )
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
         if count is None:
             logger.error(
                 "%r: the record batches that this broker, a follower, fetched from leader %d do "
-                "not continue its log, so the broker does not append them and fetches again",
+                "not begin where its log ends, so the broker does not append them and fetches "
+                "again; if this repeats, report it as a bug",
                 *(hosted, self._leader),
             )
             return []
@@ -481,8 +557,9 @@ class Fetcher:
         if not hosted.replica.may_reset(reset):
             if not leaving:
                 logger.error(
-                    "%r: this follower's log must be discarded and copied again; it leaves the ISR "
-                    "first, so that it is not elected meanwhile",
+                    "%r: this broker, a follower, cannot continue its log from the leader's log; "
+                    "once the controller has removed the replica from the ISR, the broker "
+                    "discards its log and copies the leader's; nothing needs to be done",
                     hosted,
                 )
                 self._manager.report_due.set()

@@ -286,6 +286,11 @@ class FollowerSession:
                 f"{self._session_id}"
             )
 
+    @property
+    def session_id(self) -> int:
+        """The id of the leader's fetch session; 0 if there is none."""
+        return self._session_id
+
     def forget_session(self) -> None:
         """Forget the leader's fetch session, because the connection is lost or the leader no longer
         knows it. The next request is a full one, in a new session."""

@@ -6,22 +6,15 @@
 `Hosted`: one partition on this broker: its replica, its log and their configs. `ReplicaManager`
 makes and drops it; the whole data path passes it around.
 
-`Opener`: opens new partitions in time slices, so that a topic of thousands does not hold the event
-loop. `Roles` hands over the partitions of a new image; `Opener.run` is one of the broker's tasks.
-Requests for a partition that is not open yet are answered as if another broker led it, and clients
-retry.
-
 `PartitionWatcher`: the interface by which the replica manager tells group coordinators of steps.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from plimsoll_broker.background import in_slices
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
@@ -62,13 +55,13 @@ def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
         configs,
         holes=topic.compacted,
         active_kept_ms=own_integer(broker_configs, RETENTION_CHECK),
-        owner=_owner(topic),
+        owner=owner_of(topic),
     )
 
 
-def _owner(topic: Topic) -> str:
-    """Return the owner that the topic's segments count for: its principal, or else its object's
-    namespace, or else the topic itself."""
+def owner_of(topic: Topic) -> str:
+    """Return the owner that the topic's segments and new partitions count for: its principal, or
+    else its object's namespace, or else the topic itself."""
     declared = "" if topic.object is None else f"namespace {topic.object.namespace}"
     return topic.owner or declared or f"topic {topic.name}"
 
@@ -180,34 +173,10 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         return self.pop(key, None)
 
 
-class Opener:
-    """Opens new partitions in the order in which they were queued, in time slices. `open_now`:
-    opens one partition, unless it is already open or no longer assigned to this broker."""
-
-    def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
-        self._open_now = open_now
-        self._later: dict[PartitionKey, None] = {}
-        self._anything = asyncio.Event()
-
-    def put_off(self, key: PartitionKey) -> None:
-        """Queue the partition to be opened by `run`."""
-        self._later[key] = None
-        self._anything.set()
-
-    async def run(self) -> None:
-        """Open the queued partitions in time slices, until cancelled."""
-        while True:
-            await self._anything.wait()
-            self._anything.clear()
-            later, self._later = self._later, {}
-            async for key in in_slices(later):
-                self._open_now(key)
-
-
 class PartitionWatcher(Protocol):
     """Gets a call after each step of a hosted partition: the processing of its events at the end of
-    a turn of the event loop. `Coordinators` implements it to learn of leadership changes of
-    `__consumer_offsets`."""
+    a turn of the event loop. `LedShards` implements it to learn of leadership changes of an
+    internal topic."""
 
     def stepped(self, hosted: Hosted) -> None:
         """Handle a step of this partition: its role may have changed. The replica manager calls

@@ -98,9 +98,9 @@ class LogCleaner:
                 await self.run()
             except StorageError as error:
                 logger.error(
-                    "a disk error interrupted log cleaning on this broker at %s; it is tried again "
-                    "in %g s, and compacted logs grow meanwhile; if this repeats, check or enlarge "
-                    "this broker's volume: %s",
+                    "a disk error at %s interrupted this broker's cleaning of compacted logs, "
+                    "which grow meanwhile; it tries again in %g s; if this repeats, check or "
+                    "enlarge the broker's volume: %s",
                     *(error.path, self._backoff_s, error),
                 )
 
@@ -149,7 +149,7 @@ class LogCleaner:
             return None
         cleaned_end = manager.store.cleaned_ends.get((log.topic, log.index)) or 0
         first = max(cleaned_end, log.segments[0].base_offset)
-        stable_end = min(hosted.replica.high_watermark, flushed_end)
+        stable_end = min(hosted.replica.last_stable_offset, flushed_end)
         return plan(sealed_segments(log), first, stable_end, log.config.limits, self._wall_ms())
 
     # --- one round ------------------------------------------------------------------------------
@@ -167,6 +167,8 @@ class LogCleaner:
         if found is None:
             return False
         begun_ms, stats = self._manager.now_ms(), self._stats
+        if (index := log.segments[-1].aborted) is not None:
+            index.write()  # the round reads the file
         sealed = sealed_segments(log)
         left = deque(self._swaps(log, sealed, found.end))
         try:
@@ -175,19 +177,22 @@ class LogCleaner:
             if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
                 # Files were cut or removed while they were read: the log is not damaged.
                 logger.info(
-                    "the compacted log of %r on this broker changed while it was cleaned, and is "
-                    "cleaned again later: %s",
+                    "the compacted log of %r on this broker was truncated or deleted while it "
+                    "was cleaned; the broker cleans it again later: %s",
                     hosted,
                     error,
                 )
                 return False
             again = (
-                "restart this broker to have the cleaning tried again"
+                "a record batch of this replica is damaged, and the broker cleans the log again "
+                "only after a restart; first mend the replica as docs/operations.md says under "
+                '"Replace a damaged replica", or under "Skip an unreadable batch" if no replica '
+                "is valid"
                 if error.damaged
-                else ("the cleaning is tried again later")
+                else "it tries again later by itself"
             )
             logger.error(
-                "the compacted log of %r on this broker cannot be cleaned and grows; %s: %s",
+                "this broker cannot clean the compacted log of %r, which grows meanwhile; %s: %s",
                 hosted,
                 again,
                 error,
@@ -256,6 +261,7 @@ class LogCleaner:
             delete_retention_ms=log.config.limits.delete_retention_ms,
             buffer_bytes=self._buffer_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
+            transactional=log.transactional,
         )
 
 

@@ -140,7 +140,8 @@ class LogWriter:
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """Take the replica offline after a storage error: its log is no longer trusted."""
         logger.error(
-            "%r: the replica on this broker is offline until %s: %s",
+            "%r: the replica on this broker is offline until %s; replicas in sync on other brokers "
+            "serve the partition; if there are none, it has no leader: %s",
             *(hosted, until_when(error.fault), error),
         )
         hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
@@ -219,9 +220,12 @@ class LogWriter:
             "%r: records at offset %d of the log cannot be read; %s: %s",
             hosted,
             offset,
-            "no other replica is in sync, so this broker goes on to serve the other records"
+            "no other replica is in sync, so this broker stays the leader and serves the other "
+            "records; start the brokers of the other replicas; if none has the records, see "
+            'docs/operations.md, "Skip an unreadable batch"'
             if is_only
-            else "this replica goes offline, and the others that are in sync serve the partition",
+            else "the other replicas in sync serve the partition, and this replica goes "
+            "offline; restart this broker: it then copies damaged records from another replica",
             error,
         )
         if is_only or hosted.replica.failed:
@@ -298,8 +302,9 @@ class LogWriter:
         """Store this error as the log's fault. Called if the log was offline for lack of space or
         descriptors, and could not be opened anew."""
         logger.error(
-            "%r: the log of the replica on this broker cannot be reopened; the replica is "
-            "offline until %s: %s",
+            "%r: this broker cannot reopen the log of its replica, which is offline until %s; "
+            "replicas in sync on other brokers serve the partition; if there are none, it has no "
+            "leader: %s",
             *(hosted, until_when(error.fault), error),
         )
         hosted.log.fault = error
@@ -329,7 +334,7 @@ class LogWriter:
 
     def prune_snapshots(self, hosted: Hosted) -> None:
         """Remove producer snapshots that recovery no longer needs after a newer checkpoint."""
-        hosted.log.prune_snapshots()
+        hosted.log.prune_snapshots(hosted.replica.high_watermark)
 
     def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
         """Forget producer ids that have been idle for too long at `now_ms` (monotonic clock)."""

@@ -1,14 +1,16 @@
 """PeerConnection: a connection to another broker; one request, one reply, as whole frames.
 
 Used by the fetcher. A frame is received into the connection's buffer, from which its records are
-written to the log; a reply is valid until the next request. This module decides nothing. If a peer
-breaks the framing or falls silent, the connection is closed (`PeerLost`).
+written to the log; a reply is valid until the next request. Before its reply the peer may send
+pushes (`tail_stream`), which are handed on and acknowledged at once. This module decides nothing.
+If a peer breaks the framing or falls silent, the connection is closed (`PeerLost`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import cast
 
 from plimsoll_broker.inside import InsidePeers
@@ -17,11 +19,16 @@ from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_net.dialling import Link, PeerAddress
+from plimsoll_wire.replication import MalformedReply
+from plimsoll_wire.tail_stream import is_push
 
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 REPLY_S_MAX = 600.0
 _BUFFER_BYTES = 4096
+KEPT_BYTES_MAX = 8 * 2**20
+"""The largest buffer that is kept for the next reply. Usual replies fit: a broker has a connection
+to each leader that it follows, and each would keep the largest batch that the leader ever had."""
 
 
 class PeerLost(Exception):
@@ -35,7 +42,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[memoryview] | None = None
-        # A reply with its length prefix. It grows to the largest reply and is reused.
+        # A reply with its length prefix. It grows to the largest reply and is reused, up to
+        # KEPT_BYTES_MAX.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._frame_end = 0  # end of the reply being received; 0: its length is not known yet
         self._filled = 0
@@ -48,6 +56,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._silence_s = 0.0  # how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
         self.link: Link | None = None
+        # Takes a push, and returns the slot of its partition and the frame that acknowledges the
+        # push; None for no answer. None on a connection whose requests permit no pushes.
+        self.take_push: Callable[[memoryview], tuple[int, bytes] | None] | None = None
         # States by how much a drill delays replies; None for a connection that none delays.
         self.peers: InsidePeers | None = None
 
@@ -74,6 +85,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._lost_s is not None:
             raise PeerLost(self._why_lost)
         assert self._reply is None, "one request at a time"
+        if len(self._buffer) > KEPT_BYTES_MAX:
+            self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         loop = asyncio.get_running_loop()
         reply = self._reply = loop.create_future()
         self._transport.write(frame)
@@ -164,12 +177,42 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._filled += nbytes
         if not self._frame_end and not self._begin_frame():
             return
-        if self._filled >= self._frame_end:
-            end, filled, self._frame_end, self._filled = self._frame_end, self._filled, 0, 0
+        if self._filled < self._frame_end or self._take_pushes(self.take_push):
+            return
+        end, filled, self._frame_end, self._filled = self._frame_end, self._filled, 0, 0
+        if filled > end:
+            self._break("the other broker sent more than one reply")
+        else:
+            reply.set_result(self._buffer[_LENGTH.size : end])
+
+    def _take_pushes(self, take: Callable[[memoryview], tuple[int, bytes] | None] | None) -> bool:
+        """Hand on the pushes at the beginning of the buffer, and send their acknowledgements, the
+        last one of each partition. Return False if a whole reply is in the buffer then, and True if
+        more bytes are needed or the connection is lost."""
+        said: dict[int, bytes] = {}
+        while take is not None and is_push(self._buffer[_LENGTH.size :]):
+            end, filled = self._frame_end, self._filled
+            try:
+                answer = take(self._buffer[:end])
+            except MalformedReply as error:
+                self._break(str(error))
+                return True
+            if answer is not None:
+                said[answer[0]] = answer[1]
+            self._frame_end, self._filled = 0, filled - end
             if filled > end:
-                self._break("the other broker sent more than one reply")
-            else:
-                reply.set_result(self._buffer[_LENGTH.size : end])
+                self._buffer[: filled - end] = bytes(self._buffer[end:filled])
+            if not self._begin_frame() or self._filled < self._frame_end:
+                break
+        else:
+            self._acknowledge(said)
+            return False
+        self._acknowledge(said)
+        return True
+
+    def _acknowledge(self, said: dict[int, bytes]) -> None:
+        if said and self._transport is not None and self._lost_s is None:
+            self._transport.write(b"".join(said.values()))
 
     def _begin_frame(self) -> bool:
         """Read the length of the reply, make room for the reply, and return True. Return False if
@@ -202,7 +245,10 @@ async def open_to(
     broker = None if image is None else image.brokers.get(broker_id)
     endpoint = None if broker is None else listener_peers.for_followers(broker)
     if endpoint is None:
-        raise PeerLost(f"the cluster's metadata has no replication address of broker {broker_id}")
+        raise PeerLost(
+            f"this broker cannot connect to broker {broker_id}, because the cluster's metadata has "
+            "no replication address of that broker"
+        )
     address = PeerAddress(endpoint.host, endpoint.port)
     try:
         async with asyncio.timeout(timeout_s):

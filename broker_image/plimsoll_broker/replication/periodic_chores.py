@@ -115,8 +115,9 @@ class PeriodicChores:
             except* StorageError as errors:
                 for error in errors.exceptions:
                     logger.error(
-                        "periodic work on this broker's logs met a disk error, and is repeated "
-                        "in the next period; if this repeats, check this broker's volume: %s",
+                        "this broker's periodic work on its logs (such as deleting expired "
+                        "records) met a disk error, and is repeated within minutes; if this "
+                        "repeats, check this broker's volume: %s",
                         error,
                     )
 
@@ -204,7 +205,8 @@ class PeriodicChores:
                 await in_thread(partial(store.disk.remove_tree, path))
             except StorageError as error:
                 logger.error(
-                    "this broker cannot remove the directory of a deleted log, and tries again: %s",
+                    "this broker cannot remove the directory of a deleted log, which still takes "
+                    "disk space, and tries again; if this lasts, check the broker's volume: %s",
                     error,
                 )
                 store.deleted.again(path, now_ms)

@@ -77,8 +77,8 @@ class Reopening:
             self._store.delete_log(log, self._now_ms())
         except StorageError as error:
             logger.error(
-                "this broker cannot delete the log of %s-%d, and deletes it at the broker's next "
-                "start: %s",
+                "this broker cannot delete the log of %s-%d, which takes disk space until the "
+                "broker deletes it at its next start; restart the broker to free the space: %s",
                 *(log.topic, log.index, error),
             )
 

@@ -26,12 +26,13 @@ from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partitions import (
     Hosted,
     HostedPartitions,
-    Opener,
     PartitionWatcher,
     log_config,
+    owner_of,
 )
 from plimsoll_broker.replication.log_start_saves import LogStartSaves
 from plimsoll_broker.replication.log_writer import LogWriter, Stepping, Woken, until_when
+from plimsoll_broker.replication.partition_opener import Opener
 from plimsoll_broker.replication.proposal_queue import ProposalQueue, SeenShrinks
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles, StateChanges
@@ -88,12 +89,14 @@ class ControllerEpochs(Protocol):
 class ReplicaSettings:
     """The settings of a replica manager. `configs`: the broker's own configs, by Kafka's names.
     `stops_serving`: True if leaders refuse reads and acks=0/1 while another broker may lead
-    (`onControllerLoss: StopServing`)."""
+    (`onControllerLoss: StopServing`). `takes_pushes`: True if its followers take what their leaders
+    push, from metadata version 5 on."""
 
     broker_id: BrokerId
     stops_serving: bool = False
     lag_time_max_ms: int = 30_000
     fetchers_per_leader: int = 1
+    takes_pushes: bool = False
     configs: Mapping[str, str]
 
 
@@ -129,7 +132,7 @@ class ReplicaManager:
         self.driver = LogWriter(self)
         self.disk_shares = DiskShares(self)
         self.flusher = Flusher(self)
-        self.opener = Opener(self.open_now)
+        self.opener = Opener(self.open_now, self._owner_of)
         self.reopening = Reopening(store, now_ms, self.opener.put_off)
         self.changes = StateChanges(settings.broker_id, now_ms)
         self.roles = Roles(settings.broker_id, self)
@@ -149,8 +152,9 @@ class ReplicaManager:
         self._opens_all = False
         # How other brokers are connected to; set before anything is followed, unless in plaintext.
         self.peers = InsidePeers(UUID(int=0))
-        # Called for each partition at the end of a turn in which it was touched.
-        self.watcher: PartitionWatcher | None = None
+        # Called for each partition of a topic at the end of a turn in which it was touched, by the
+        # topic's name.
+        self.watchers: dict[str, PartitionWatcher] = {}
         self.fetchers = fetchers(self)
 
     @property
@@ -251,17 +255,21 @@ class ReplicaManager:
         if limits_changed:
             self.fetchers.limits_changed()
 
-    def open_later(self, key: PartitionKey) -> None:
-        """Have `Opener` open the partition. During a start, before clients are served, open the
-        partition at once."""
-        if self._opens_all:
-            self.open_now(key)
-        else:
-            self.opener.put_off(key)
+    def open(self, key: PartitionKey) -> bool:
+        """Open the partition and return True, or have `Opener` open it in a later turn of the event
+        loop and return False. During a start, before clients are served, open it at once."""
+        if not self._opens_all:
+            return self.opener.open(key)
+        self.open_now(key)
+        return True
+
+    def _owner_of(self, key: PartitionKey) -> str:
+        topic = None if self.image is None else self.image.topics.get(key.topic_id)
+        return "" if topic is None else owner_of(topic)
 
     def open_now(self, key: PartitionKey) -> None:
-        """Open a partition that `open_later` queued, unless it is open or no longer assigned to
-        this broker."""
+        """Open a partition that was not open when it was assigned to this broker, unless it is open
+        by now or no longer assigned to this broker."""
         if self.is_mine(key) and key not in self._hosted:
             self.take_role(key)
 
@@ -335,8 +343,9 @@ class ReplicaManager:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
             logger.error(
-                "%s-%d: the log of the replica on this broker cannot be opened; the replica is "
-                "offline until %s: %s",
+                "%s-%d: this broker cannot open the log of its replica, which is offline until "
+                "%s; replicas in sync on other brokers serve the partition; if there are none, it "
+                "has no leader: %s",
                 *(topic.name, partition.index, until_when(error.fault), error),
             )
             self.broken[partition.key] = error
@@ -389,8 +398,9 @@ class ReplicaManager:
         ready = hosted.replica.take_ready()
         if hosted.replica.waiters:
             self.awaited[hosted] = None
-        if self.watcher is not None:
-            self.watcher.stepped(hosted)
+        watcher = self.watchers.get(hosted.name)
+        if watcher is not None:
+            watcher.stepped(hosted)
         if ready is not NOTHING:
             self.driver.carry_out(hosted, ready, woken)
             if ready.proposal is not None:

@@ -148,8 +148,6 @@ CHANGE = 20
 """The cost of a role change, in units of one look-up. `FILES`: the cost of deleting or making a
 log."""
 FILES = 100
-NEW_AT_ONCE = 10
-"""The most new logs that a walk makes itself; the opener makes further ones."""
 
 
 class RoleOwner(Protocol):
@@ -165,7 +163,7 @@ class RoleOwner(Protocol):
     def configure(self, hosted: Hosted) -> None: ...
     def take_role(self, key: PartitionKey) -> None: ...
     def limit_again(self, hosted: Hosted) -> None: ...
-    def open_later(self, key: PartitionKey) -> None: ...
+    def open(self, key: PartitionKey) -> bool: ...
 
 
 class Roles:
@@ -273,8 +271,8 @@ class Roles:
 
     def _roles(self, image: ClusterImage) -> Iterator[int]:
         """Apply the state of each partition that the image assigns here and that has changed, those
-        led here first; make a few new logs, and queue further ones to be opened later. Yield the
-        cost of each step, in look-ups."""
+        led here first, and have those that are not hosted yet opened. Yield the cost of each step,
+        in look-ups."""
         owner = self._owner
         leading: list[PartitionKey] = []
         following: list[PartitionKey] = []
@@ -289,18 +287,15 @@ class Roles:
                     continue
             owner.changes.ask(image, None if known is None else known.applied, partition)
             (leading if partition.leader == self._broker_id else following).append(key)
-        new = 0
         for key in (*leading, *following):
             yield 1
             if key not in self._wanted():
                 continue
-            here = owner.hosted(key) is not None
-            new += not here
-            if here or new <= NEW_AT_ONCE:
+            if owner.hosted(key) is not None:
                 owner.take_role(key)
-                yield CHANGE if here else FILES
-            else:
-                owner.open_later(key)
+                yield CHANGE
+            elif owner.open(key):
+                yield FILES
 
     def _limits(self) -> Iterator[int]:
         """Apply changed rate limits to all partitions. Yield the cost of each step."""

@@ -69,8 +69,9 @@ class SegmentRemoval:
             if error.fault is not StorageFault.FULL:
                 raise
             logger.warning(
-                "this broker's disk is too full to save log start offsets; the broker deletes "
-                "expired segments one at a time to make room: %s",
+                "this broker's disk is too full to write its checkpoint of log start offsets; "
+                "the broker deletes expired log segments one at a time to make space; if it "
+                "stays full, enlarge the volume: %s",
                 error,
             )
             await self._remove_oldest()

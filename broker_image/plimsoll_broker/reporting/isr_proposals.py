@@ -84,8 +84,9 @@ class ProposalSender:
             answer = await self._controller.command(request)
         except NoController as error:
             logger.warning(
-                "the controller did not answer %d ISR changes that this broker proposed as "
-                "leader; the broker sends them again, and writes may wait until then: %s",
+                "the controller did not answer %d ISR changes that this broker, as leader, asked "
+                "for; the broker sends them again, and writes with acks=all may wait until then: "
+                "%s",
                 *(len(request.proposals), error),
             )
             return {}
@@ -94,8 +95,9 @@ class ProposalSender:
                 return {PartitionKey(a.topic_id, a.index): a for a in answer.partitions}
             case Refused():
                 logger.warning(
-                    "the controller refused %d ISR changes that this broker proposed as leader; "
-                    "the broker sends them again: %s (code %d)",
+                    "the controller refused %d ISR changes that this broker, as leader, asked "
+                    "for; the broker sends them again, and writes with acks=all may wait until "
+                    "then: %s (code %d)",
                     *(len(request.proposals), answer.message, answer.code),
                 )
                 return {}

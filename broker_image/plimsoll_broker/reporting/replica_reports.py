@@ -284,8 +284,8 @@ class RecoveryReports:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
             logger.warning(
-                "the controller did not answer this broker's report of %s; the broker sends the "
-                "report again: %s",
+                "the controller did not answer this broker's report of %s; partitions of these "
+                "replicas may have no leader until the broker has sent the report again: %s",
                 *(what, error),
             )
             return False

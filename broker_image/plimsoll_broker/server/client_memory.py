@@ -36,6 +36,9 @@ MEMORY_ASSUMED = 1024 * MIB
 broker's pod."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
+REPLICATED_BYTES_MAX = 112 * MIB
+"""The largest request that may be configured, in bytes. A follower receives no reply above 128 MiB
+(`peer_connection`), and a batch of such a size may come behind smaller ones."""
 _RECENT_PART = 128
 _GROUPS_PART = 8
 _PRODUCERS_PART = 8
@@ -92,12 +95,12 @@ def budgets_of(
 
     Replies get a quarter of the memory; requests, producer state and groups an eighth each;
     segments a 32nd, recent batches a 128th. `replies`, `requests` and `frame` override these
-    defaults. A frame is never larger than the request pool.
+    defaults. A frame is never larger than the request pool or REPLICATED_BYTES_MAX.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
     requests = requests or memory // 8
-    frame = min(frame or FRAME_BYTES_MAX, max(requests, FRAME_BYTES_MIN))
+    frame = min(frame or FRAME_BYTES_MAX, max(requests, FRAME_BYTES_MIN), REPLICATED_BYTES_MAX)
     recent = memory // _RECENT_PART
     producers = memory // _PRODUCERS_PART // PRODUCER_BYTES
     return Budgets(
@@ -395,6 +398,12 @@ class RequestAccount:
             return False
         return True
 
+    def has_ample(self, size: int) -> bool:
+        """Return True if less than half of the intake is used with `size` more bytes: whatever the
+        principal holds of that, `admit_parsed` would take nothing for so many."""
+        intake = self._intake
+        return intake is None or 2 * (intake.shares.used + size) <= intake.limit
+
     def parsed_before(self, most: int) -> int:
         """Return the bytes that are counted for the objects of a request before it is parsed, if
         they are `most` bytes at most."""
@@ -407,10 +416,8 @@ class RequestAccount:
         that a request that is answered at once costs nothing. If there is no room, queue `waiter`
         and return None, unless the principal holds nothing but the `held` bytes of this request."""
         intake = self._intake
-        if intake is None or 2 * (intake.shares.used + most) <= intake.limit:
-            return 0
         size = self.parsed_before(most)
-        if 2 * (intake.shares.used + size) <= intake.limit:
+        if intake is None or self.has_ample(size):
             return 0
         if intake.shares.held(self.principal) <= held:
             self.take(size)

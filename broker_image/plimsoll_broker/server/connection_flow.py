@@ -150,10 +150,9 @@ class ConnectionFlow(Generic[W]):
 
     # --- requests and replies -------------------------------------------------------------------
 
-    @property
     def is_full(self) -> bool:
-        """True if no further request is served until a waiting one is answered: there are too many,
-        or one has a long reply."""
+        """Return True if no further request is served until a waiting one is answered: there are
+        too many, or one has a long reply."""
         return self._long is not None or len(self.waiting) >= self._in_flight_max
 
     def add(self, request: W, *, long: bool = False) -> None:
@@ -163,15 +162,12 @@ class ConnectionFlow(Generic[W]):
         if long:
             self._long = request
 
-    def replied(self, request: W) -> None:
+    def replied(self, request: W) -> bool:
         """Record that the reply of this request is ready. If the request was added as `long`, later
-        requests may be served again."""
+        requests may be served again. Return True if it is the oldest that waits for its reply, and
+        replies may be sent now."""
         if request is self._long:
             self._long = None
-
-    def is_due(self, request: W) -> bool:
-        """Return True if this request is the oldest that waits for its reply, and replies may be
-        sent now. The reply itself need not be ready."""
         waiting = self.waiting
         return bool(waiting) and waiting[0] is request and not self.held & _NOT_SENDING
 

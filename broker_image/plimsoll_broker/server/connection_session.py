@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -42,7 +42,7 @@ from plimsoll_broker.server.connection_limits import (
     seconds_since,
 )
 from plimsoll_broker.server.connection_state import SERVING, CloseConnection, ConnectionState
-from plimsoll_broker.server.dispatch import Dispatch, Reply, RequestContext, Result
+from plimsoll_broker.server.dispatch import Buffer, Dispatch, Reply, RequestContext, Result
 from plimsoll_broker.server.requests_and_replies import (
     AT_ONCE,
     LATER,
@@ -53,7 +53,6 @@ from plimsoll_broker.server.requests_and_replies import (
     ReplySender,
     ReplySlot,
     RequestReceiver,
-    later,
     told,
 )
 from plimsoll_broker.server.turn_budget import TurnBudget
@@ -66,6 +65,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
+from plimsoll_wire.tail_stream import ACKNOWLEDGE, is_acknowledgement
 
 
 class RequestTimes(dict[int, Durations]):
@@ -95,10 +95,11 @@ class ServerStats:
     closed_for: Counter[str] = field(default_factory=Counter)
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
-    def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
-        """Record the duration of a request in seconds, from when it was read until it was answered:
-        a broker's fetch in `follower_fetches`, all others in `times`. `by_broker`: True if the
-        connection is a registered broker's."""
+    def took(self, api_key: int, began_ns: int, *, by_broker: bool) -> None:
+        """Record the duration of a request that is answered now: a broker's fetch in
+        `follower_fetches`, all others in `times`. `began_ns`: the monotonic time at which it was
+        read. `by_broker`: True if the connection is a registered broker's."""
+        seconds = (time.monotonic_ns() - began_ns) / 1e9
         if by_broker and api_key == ApiKey.FETCH:
             self.follower_fetches.observe(seconds)
         else:
@@ -153,9 +154,11 @@ class SessionOwner:
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
     ) -> RequestContext:
-        """Return the context of a request of a served API. If a quota applies, the context has its
-        charges, or for a Produce that was allowed ahead the allowance. `began_ns`: the monotonic
-        time at which the request was read."""
+        """Return the context of a request of a served API, and set SERVING to its connection. If a
+        quota applies, the context has its charges, or for a Produce that was allowed ahead the
+        allowance. `began_ns`: the monotonic time at which the request was read."""
+        if SERVING.get() is not connection:  # it mostly is: a transport has a context of its own
+            SERVING.set(connection)
         key, version, correlation_id, client_id, body_at = header
         assert body_at is not None, "a version that is served has a body"
         body = memoryview(frame)[body_at:]
@@ -226,7 +229,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
-        self._connection.opened(transport, self.close, self._flow.refuse)
+        self._connection.opened(transport, self.close, self._flow.refuse, self._push)
         self._connection.inside_peer = transport.get_extra_info(INSIDE_PEER)
         self._admitted = self._owner.admits(transport)
         if not self._admitted:
@@ -353,13 +356,15 @@ class Session(asyncio.BufferedProtocol):
         """Serve the frames that have been received until a limit is reached or the turn's budget is
         spent, and start or stop reading accordingly. A malformed request, or a bug, closes the
         connection."""
-        may_serve, idle, receiver = True, False, self._receiver
+        may_serve, idle, receiver, turns = True, False, self._receiver, self._owner.turns
         try:
             while may_serve := self._may_serve():
                 if not receiver.unfinished:
                     idle = True
                     break
-                if not (may_serve := self._has_turn()):
+                if turns.is_spent(self._loop):
+                    may_serve = False
+                    self._wait_for_turn()
                     break
                 received = receiver.next_request(self)
                 if received is None:
@@ -378,16 +383,11 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._adjust_reading(may_serve=may_serve)
 
-    def _has_turn(self) -> bool:
-        """Return True if the listener's requests may use more of this turn of the event loop.
-        Otherwise hold the connection (NO_TURN), queue the session for a later turn, and return
-        False."""
-        turns = self._owner.turns
-        if not turns.is_spent(self._loop):
-            return True
+    def _wait_for_turn(self) -> None:
+        """Hold the connection (NO_TURN), and queue the session for a later turn of the event
+        loop."""
         self._flow.hold(NO_TURN)
-        turns.wait(self._loop, self._connection.holder, self._go_on)
-        return False
+        self._owner.turns.wait(self._loop, self._connection.holder, self._go_on)
 
     def _may_serve(self) -> bool:
         """Return True if the next request may be served. If only memory for its reply is missing,
@@ -397,7 +397,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         connection = self._connection
         if flow.waiting and (
-            flow.is_full
+            flow.is_full()
             or connection.account.held >= self._output_bytes_max
             or not connection.requests.may_hold
         ):
@@ -443,7 +443,10 @@ class Session(asyncio.BufferedProtocol):
             self._muting.spare_no_more()
         began_ns = time.monotonic_ns()
         try:
-            owner, connection, header = self._owner, self._connection, parse_request_header(frame)
+            owner, connection = self._owner, self._connection
+            if is_acknowledgement(frame) and self._acknowledged(frame):
+                return
+            header = parse_request_header(frame)
             key = self._handling = header.api_key
             owner.stats.requests[key] += 1
             connection.check(key)
@@ -452,7 +455,6 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(header, owner.dispatch.unsupported_version(key), began_ns)
                 return
             context = owner.context(header, frame, connection, began_ns)
-            SERVING.set(connection)
             result = route.handler(context)
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)
@@ -462,28 +464,45 @@ class Session(asyncio.BufferedProtocol):
                 self.activity.spoken = True
                 owner.heard(self)
             if result is None:
-                self._took(key, began_ns)
+                owner.stats.took(key, began_ns, by_broker=connection.is_broker)
                 return
             if isinstance(result, AT_ONCE):
                 self._answer(header, result, began_ns)
                 return
             slot = ReplySlot(header, began_ns)
-            if context.time_ahead is not None and not isinstance(result, ReplyLater):
-                # The coroutine has not begun: its steps run in later turns and are charged there.
-                context.charges = owner.charges_of_steps(connection)
             slot.charges = context.charges
             self._receiver.keeps(slot, frame, charged, context)
             charged = 0
         finally:
             if charged:
                 self._receiver.give_back(charged)
-        slot.future = later(result)
-        self._wait_for(slot, slot.future, frame)
+        self._wait_for(slot, result, frame, context)
 
-    def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
-        """Queue a request that is answered later; replies to later requests wait for its reply."""
-        if not isinstance(future, ReplyLater):
+    def _acknowledged(self, frame: bytearray) -> bool:
+        """Hand a follower's acknowledgement to the connection's fetch session, if that still
+        exists, and return True. Return False if the peer is not known to be a broker."""
+        self._handling = ACKNOWLEDGE
+        session = self._connection.fetch_session
+        if session is not None:
+            session.acknowledge(frame)
+        return self._connection.is_broker
+
+    def _wait_for(
+        self, slot: ReplySlot, result: Any, frame: bytearray, context: RequestContext
+    ) -> None:
+        """Queue a request that is answered later; replies to later requests wait for its reply. Any
+        result but a ReplyLater or a future is run as a task."""
+        future: Later
+        if isinstance(result, ReplyLater):
+            future = result
+        else:
+            if context.time_ahead is not None:
+                # The coroutine has not begun: its steps run in later turns and are charged there.
+                context.charges = self._owner.charges_of_steps(self._connection)
+                slot.charges = context.charges
             self._owner.turns.begins_task()
+            future = asyncio.ensure_future(result)
+        slot.future = future
         self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
         future.add_done_callback(partial(self._completed, slot))
@@ -506,30 +525,33 @@ class Session(asyncio.BufferedProtocol):
 
     # --- replies ----------------------------------------------------------------------------------
 
-    def _took(self, api_key: int, began_ns: int) -> None:
-        seconds = (time.monotonic_ns() - began_ns) / 1e9
-        self._owner.stats.took(api_key, seconds, by_broker=self._connection.is_broker)
-
     def _answer(self, header: RequestHeader, reply: Reply, began_ns: int) -> None:
-        slot = ReplySlot(header, began_ns, reply)
         if self._flow.waiting:
+            slot = ReplySlot(header, began_ns, reply)
             slot.held = self._sender.hold(reply)
             self._flow.add(slot)
             self._owner.stats.waiting += 1
         else:
-            self._send(slot)
+            self._send(header, reply, None, began_ns)
+
+    def _push(self, pieces: Sequence[Buffer]) -> bool:
+        """Send a frame that is no reply, given in `pieces`, and return True. Return False, and send
+        nothing, while the peer takes nothing: replies that are ready wait then, too."""
+        if self._transport is None or self._flow.held & OUTPUT_FULL:
+            return False
+        self._owner.stats.bytes_out += self._sender.push(pieces)
+        return True
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
         """Store a reply that has become ready in its slot, and send all replies that are next in
         order and ready. If this reply must wait for earlier ones, count its bytes on the
         connection's account. Never raises to the code that made the reply: a bug closes the
         connection."""
-        flow = self._flow
-        flow.replied(slot)
+        is_due = self._flow.replied(slot)
         try:
             self._receiver.let_go(slot)
             if self._transport is not None:
-                self._take(slot, future, holds=not flow.is_due(slot))
+                self._take(slot, future, holds=not is_due)
                 self._send_what_is_due()
             elif not future.cancelled() and (error := future.exception()) is not None:
                 self._report(slot, error)
@@ -560,9 +582,10 @@ class Session(asyncio.BufferedProtocol):
                 if not self._went_well(slot, future):
                     return
             if slot.reply is not None:
-                self._send(slot)
+                self._send(slot.header, slot.reply, slot.held, slot.began_ns)
             else:
-                self._took(slot.header.api_key, slot.began_ns)
+                by_broker = self._connection.is_broker
+                self._owner.stats.took(slot.header.api_key, slot.began_ns, by_broker=by_broker)
         if not flow.reading:
             # Serve what has arrived meanwhile, but not inside the code that made a reply.
             self._loop.call_soon(self.wake)
@@ -590,11 +613,13 @@ class Session(asyncio.BufferedProtocol):
         self._owner.broke(api_key, error)
         self.close("handler-failed")
 
-    def _send(self, slot: ReplySlot) -> None:
-        assert slot.reply is not None, "there is something to send"
+    def _send(self, header: RequestHeader, reply: Reply, held: int | None, began_ns: int) -> None:
+        """Send a reply, if the connection is open, and record the request's duration. `held`: as in
+        `ReplySender.send`. `began_ns`: the monotonic time at which the request was read."""
         if self._transport is not None:
-            self._owner.stats.bytes_out += self._sender.send(slot.header, slot.reply, slot.held)
-            self._took(slot.header.api_key, slot.began_ns)
-            if (reason := self._connection.ending) and not self._flow.waiting:
-                self._owner.stats.closed_for[reason] += 1
+            stats, connection = self._owner.stats, self._connection
+            stats.bytes_out += self._sender.send(header, reply, held)
+            stats.took(header.api_key, began_ns, by_broker=connection.is_broker)
+            if (reason := connection.ending) and not self._flow.waiting:
+                stats.closed_for[reason] += 1
                 self._transport.close()  # what was sent still arrives

@@ -16,7 +16,7 @@ Source: KIP-98; the protocol's rule for idempotent producers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -47,7 +47,6 @@ _SEQUENCES = 2**31
 # Transient errors. After any other error a client does not send the same batch again.
 _PASSES = frozenset(
     {
-        Code.CORRUPT_MESSAGE,  # damaged on the way
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.REQUEST_TIMED_OUT,
@@ -68,6 +67,8 @@ class _Lowest(NamedTuple):
     sequence: int
     code: int
     at_ms: int
+    # The number of damaged batches of the connection before it.
+    damages: int
     # The number of later batches that were rejected behind it.
     behind: int = 0
 
@@ -75,14 +76,17 @@ class _Lowest(NamedTuple):
 class RejectedSequences:
     """The rejections of one connection: for each partition and producer, the lowest sequence that
     was rejected and not accepted since, with its error. `_forgot`: the error code of the last
-    rejection that could not be remembered, or that dropped another one; None if all are
-    remembered."""
+    rejection that could not be remembered, that dropped another one, or of a damaged batch, which
+    may name another producer; None if all are remembered. `_damages`: the number of damaged
+    batches so far. After another one a remembered batch must follow its log, too: the batch before
+    it may have been damaged again."""
 
-    __slots__ = ("_forgot", "_lowest")
+    __slots__ = ("_damages", "_forgot", "_lowest")
 
     def __init__(self) -> None:
         self._lowest: dict[_Where, _Lowest] = {}
         self._forgot: int | None = None
+        self._damages = 0
 
     def __bool__(self) -> bool:
         return bool(self._lowest) or self._forgot is not None
@@ -104,17 +108,18 @@ class RejectedSequences:
         if found is None:
             return None
         producer_id, epoch, sequence = found
-        lowest = self._lowest.get((topic, index, producer_id))
-        if lowest is None and self._forgot is not None:
-            return self._unless_it_follows((topic, index, producer_id), found, newest, now_ms)
+        where = (topic, index, producer_id)
+        lowest = self._lowest.get(where)
         if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
-            return None
+            if lowest is not None and (lowest.epoch > epoch or lowest.damages == self._damages):
+                return None
+            return self._unless_it_follows(where, found, newest, now_ms)
         if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
             return None
         last = newest(producer_id)
         if last is not None and _follows(found, *last):
             return None  # this log has all that was rejected before the batch
-        self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
+        self._lowest[where] = lowest._replace(behind=lowest.behind + 1)
         return lowest.code
 
     def _unless_it_follows(
@@ -128,10 +133,16 @@ class RejectedSequences:
         the error code with which to reject it, since a rejected batch before it may have been
         forgotten."""
         producer_id, epoch, sequence = producer
-        if _follows(producer, *newest(producer_id) or (-1, -1)) or self._forgot is None:
+        if self._forgot is None or _follows(producer, *newest(producer_id) or (-1, -1)):
             return None
-        self._remember(where, _Lowest(epoch, sequence, self._forgot, now_ms))
+        self._remember(where, _Lowest(epoch, sequence, self._forgot, now_ms, self._damages))
         return self._forgot
+
+    def damaged(self) -> None:
+        """Record that a damaged batch was rejected. Its header may be damaged, too, so that it may
+        have been any producer's."""
+        self._forgot = int(Code.CORRUPT_MESSAGE)
+        self._damages += 1
 
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
@@ -147,7 +158,7 @@ class RejectedSequences:
         where = (topic, index, producer_id)
         self._lowest.pop(where, None)
         if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # an invalid name never succeeds
-            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms, self._damages))
 
     def not_committed(
         self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
@@ -163,7 +174,7 @@ class RejectedSequences:
         ):
             return  # that entry holds back this batch, too
         if code in _PASSES:
-            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms, self._damages))
 
     def _remember(self, where: _Where, lowest: _Lowest) -> None:
         remembered = self._lowest
@@ -218,6 +229,14 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
+class FollowerFetches(Closable, Protocol):
+    """The fetch session of a follower's connection."""
+
+    def acknowledge(self, frame: bytearray) -> None:
+        """Record a follower's acknowledgement of pushes. Raise MalformedMessage, or CloseConnection
+        if no follower can say so."""
+
+
 class WorkOwner(Protocol):
     """The part of a connection that long work needs (`FairWork`).
 
@@ -249,6 +268,11 @@ def _no_session_to_refuse() -> None:
     """Default of `_refuse` for a connection without a session."""
 
 
+def _no_session_to_push(_: Sequence[Buffer]) -> bool:
+    """Default of `push` for a connection without a session."""
+    return False
+
+
 @dataclass(slots=True, eq=False)
 class ConnectionState:
     """The state that handlers read and keep of one client connection, for as long as it lasts."""
@@ -260,7 +284,7 @@ class ConnectionState:
     """The connection's account in the pool of requests."""
     fetch_replied_ms: int | None = field(default=None, init=False)
     """The time in ms when the last reply to a follower's fetch was made; None if there was none."""
-    fetch_session: Closable | None = field(default=None, init=False)
+    fetch_session: FollowerFetches | None = field(default=None, init=False)
     is_broker: bool = field(default=False, init=False)
     """True for the connection of a registered broker."""
     refused: RejectedSequences | None = field(default=None, init=False)
@@ -293,6 +317,9 @@ class ConnectionState:
     cut_off: Callable[[str], None] = field(default=_no_session_to_close, init=False)
     """The session's callback that closes the connection."""
     _refuse: Callable[[], None] = field(default=_no_session_to_refuse, init=False)
+    push: Callable[[Sequence[Buffer]], bool] = field(default=_no_session_to_push, init=False)
+    """Sends a frame that is no reply, given in pieces, and returns True. Returns False, and sends
+    nothing, while the peer takes nothing."""
     slices: SliceTurns | None = field(default=None, init=False)
     """The listener's; None without a session."""
     forget: Callable[[], None] | None = field(default=None, init=False)
@@ -320,10 +347,11 @@ class ConnectionState:
         transport: asyncio.BaseTransport,
         cut_off: Callable[[str], None],
         refuse: Callable[[], None],
+        push: Callable[[Sequence[Buffer]], bool],
     ) -> None:
         """Record the client's address and the session's callbacks. `cut_off`: closes the connection
-        at once. `refuse`: stops the serving of further requests."""
-        self._refuse = refuse
+        at once. `refuse`: stops the serving of further requests. `push`: as the field."""
+        self._refuse, self.push = refuse, push
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
         self.address = network_of(peer[0])
@@ -365,6 +393,7 @@ class ConnectionState:
         for wait in tuple(self.waits):
             wait.close()
         self.cut_off, self._refuse = _no_session_to_close, _no_session_to_refuse
+        self.push = _no_session_to_push
         self.rights = None
         forget, self.forget = self.forget, None
         if forget is not None:

@@ -8,7 +8,7 @@ which is answered in version 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,7 @@ class RequestContext:
     was assumed before; None if that is not needed.
     """
 
-    # Not set for each request: a short one is answered before they matter.
-    parsed: int | None = None
+    # Not set for each request: a short one is answered before it matters.
     settle: Callable[[int], None] | None = None
 
     def __init__(
@@ -62,6 +61,7 @@ class RequestContext:
         self.body = body
         self.connection = ConnectionState() if connection is None else connection
         self.client_id = client_id
+        self.parsed: int | None = None
         self.rights: Any = None
         self.charges: Any = None
         self.time_ahead: Allowance | None = None
@@ -94,9 +94,15 @@ class Route:
 
 
 class Dispatch:
-    """The handlers of one port by API. It serves ApiVersions itself, from this table."""
+    """The handlers of one port by API. It serves ApiVersions itself, from this table. `hidden`:
+    returns the APIs that are not served at the time."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        hidden: Callable[[], Container[int]] = frozenset,
+    ) -> None:
+        self._hidden = hidden
         self._routes = {key: Route(SUPPORTED[key], handler) for key, handler in handlers.items()}
         assert ApiKey.API_VERSIONS not in handlers, "ApiVersions is this table's own"
         own = Route(SUPPORTED[ApiKey.API_VERSIONS], self._api_versions)
@@ -122,6 +128,7 @@ class Dispatch:
     def api_versions(self, version: int, code: int) -> bytes:
         """Return an encoded ApiVersions response of this version, with this error code and the
         version ranges of all served APIs; from version 3 on also with the supported feature."""
+        hidden = self._hidden()
         api_keys = [
             {
                 "api_key": int(key),
@@ -129,6 +136,7 @@ class Dispatch:
                 "max_version": route.versions.last,
             }
             for key, route in sorted(self._routes.items())
+            if key not in hidden
         ]
         values: dict[str, Any] = {"error_code": code, "api_keys": api_keys}
         if version >= _SOFTWARE_VERSION:

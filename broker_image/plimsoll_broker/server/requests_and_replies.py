@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -157,12 +157,6 @@ Later = asyncio.Future[Reply | None] | ReplyLater
 LATER = (asyncio.Future, ReplyLater)
 
 
-def later(result: Any) -> Later:
-    """Return the future of a handler's result that is not a reply itself: a ReplyLater or future
-    unchanged, any other awaitable as a new task."""
-    return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
-
-
 class ReplySlot:
     """A request that cannot be answered yet, and its reply once that is made. `kept`: the bytes of
     the intake that the request holds, `parsed` of them for its parsed objects. `held`: the reply's
@@ -183,6 +177,8 @@ class ReplySlot:
 
 _ASKED = struct.Struct(">hh")
 _FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
+PARSED_PER_BYTE_MAX, PARSED_BYTES_MAX = 800, 32_000_000
+"""The most memory of the parsed objects of any request: as a multiple of its bytes, and at all."""
 UNCOUNTED_BYTES = 512
 """The largest request, in bytes, that is parsed without room for its objects: nearly all requests
 of producers, consumers and group members. A Fetch, which waits longest, has no such limit."""
@@ -282,7 +278,12 @@ class RequestReceiver(Framer):
         frame = self.next_frame()
         if frame is None:
             return None
-        if len(frame) > UNCOUNTED_BYTES or frame.startswith(_FETCH_KEY):
+        most = len(frame) * PARSED_PER_BYTE_MAX
+        if most > PARSED_BYTES_MAX:
+            most = PARSED_BYTES_MAX
+        if self._account.has_ample(most) and not self._held_back:
+            pass  # nearly always: whatever it asks, there is room
+        elif len(frame) > UNCOUNTED_BYTES or frame.startswith(_FETCH_KEY):
             taken = self._account.admit_parsed(parsed_most(frame), waiter, self._charged)
             if taken is None:
                 self.take_back(frame)
@@ -454,26 +455,48 @@ class ReplySender:
             transport.write(head + reply)  # a second piece costs more than the copy
         else:
             transport.writelines([head, reply])
-        began_at = self._written
-        self._written += size
-        if not self._parts and not transport.get_write_buffer_size():
-            # The usual case: the kernel takes it all at once.
-            self._flushed = self._written
+        if self._is_taken(transport, size):
             if held is None and isinstance(reply, Granted):
                 held = reply.granted
             if held:
                 self._account.give_back(held)
             return size
-        if held is None:
-            held = self.hold(reply)
-        if self._flushed == began_at:
+        self._keep(self.hold(reply) if held is None else held, size)
+        return size
+
+    def push(self, pieces: Sequence[Buffer]) -> int:
+        """Write a frame that is no reply to the transport, and return the bytes written. They are
+        counted on the account as those of a reply."""
+        transport = self._transport
+        assert transport is not None, "the session sends while it is connected"
+        size = size_of(pieces)
+        if size < _COPIED_BYTES:
+            transport.write(b"".join(pieces))
+        else:
+            transport.writelines(pieces)
+        if not self._is_taken(transport, size):
+            self._keep(self.hold(pieces), size)
+        return size
+
+    def _is_taken(self, transport: asyncio.Transport, size: int) -> bool:
+        """Count `size` bytes as written, and return True if the kernel has taken them at once, as
+        is usual."""
+        self._written += size
+        if self._parts or transport.get_write_buffer_size():
+            return False
+        self._flushed = self._written
+        return True
+
+    def _keep(self, held: int, size: int) -> None:
+        """Keep `held` bytes of the account until the kernel has taken the last `size` bytes that
+        were written."""
+        if self._flushed == self._written - size:
             self._began = self._moved = self._loop.time()
             self._progress.begins()
         self._parts.append((self._written, held))
         if not self._settling:
             self._settling = True
             self._loop.call_soon(self.settle)
-        return size
 
     @property
     def unsent(self) -> int:

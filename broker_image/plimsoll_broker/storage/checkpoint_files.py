@@ -35,7 +35,8 @@ class OffsetFile:
     entry of a partition with a log that is not open keeps its value in the file.
 
     `_version`: the version of the content in memory. `_written`: the version of the file. `_due`:
-    the version that `save_unsaved` must write.
+    the version that `save_unsaved` must write. `_saved`: the content of the synced file.
+    `_writing`: by version, what the file may hold besides, because a thread may be writing it.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -43,6 +44,7 @@ class OffsetFile:
         self._path = path
         self._offsets: dict[Partition, int] = {}
         self._saved: Mapping[Partition, int] = {}
+        self._writing: dict[int, Mapping[Partition, int]] = {}
         self._version = self._written = self._due = 0
         self._saving = Lock()
 
@@ -53,8 +55,8 @@ class OffsetFile:
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
             logger.error(
-                "the checkpoint file %s of this broker is corrupt; the broker recovers the "
-                "offsets in it from its logs",
+                "the checkpoint file %s of this broker is corrupt; the broker recovers its "
+                "offsets from the logs by itself, and nothing needs to be done",
                 self._path,
             )
         self._offsets = offsets or {}
@@ -68,6 +70,11 @@ class OffsetFile:
         """Return the partition's offset in the synced file, or None if the file has none."""
         return self._saved.get(partition)
 
+    def may_hold(self, partition: Partition) -> bool:
+        """Return True if the file may hold an offset of the partition now, after a power cut or
+        after the writes that are under way."""
+        return any(partition in each for each in (self._saved, *self._writing.values()))
+
     def forget_but(self, here: Container[Partition]) -> None:
         """Remove the entries of all partitions that are not in `here`, in memory only;
         `save_unsaved` writes the file."""
@@ -78,6 +85,7 @@ class OffsetFile:
         """Remove all entries and the file, which needs no disk space."""
         with self._saving:
             self._offsets, self._saved = {}, {}
+            self._writing.clear()
             self._version += 1
             self._written = self._due = self._version  # outdates a thread's pending write
             self._disk.remove(self._path)
@@ -93,18 +101,6 @@ class OffsetFile:
         is none. `save_unsaved` writes the file."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
-            self._is_due()
-
-    def write_unsynced(self, partition: Partition, offset: int) -> None:
-        """Set a value, and write the file without a sync: the value survives the end of the
-        process, not a power cut. The next save syncs the file."""
-        with self._saving:
-            self._offsets[partition] = offset
-            self._version += 1
-            self._disk.replace(
-                self._path, checkpoint_formats.encode_offsets(self._offsets), sync=False
-            )
-            self._written = self._version  # outdates a thread's pending write
             self._is_due()
 
     def _is_due(self) -> None:
@@ -154,6 +150,7 @@ class OffsetFile:
         self._version += 1
         # In this order: a value that is lowered meanwhile has a version that is still to be saved.
         version, copy = self._version, dict(self._offsets)
+        self._writing[version] = copy
 
         def finish() -> None:
             with self._saving:
@@ -162,8 +159,14 @@ class OffsetFile:
                         self._path, checkpoint_formats.encode_offsets(copy), sync=True
                     )
                     self._saved, self._written = copy, version
+                    self._was_saved(version)
+                for outdated in [each for each in tuple(self._writing) if each <= self._written]:
+                    del self._writing[outdated]
 
         return finish
+
+    def _was_saved(self, version: int) -> None:
+        """Called once the content of this version is synced. Another write waits meanwhile."""
 
 
 def _nothing() -> None:
@@ -173,7 +176,60 @@ def _nothing() -> None:
 class Beginnings(OffsetFile):
     """The noted start of each log that has had records: an offset at or after the log's first one.
     Recovery compares the note with the first file, and so finds that a log has lost its first
-    files."""
+    files.
+
+    A note that must not wait for the disk is in a second file until the next save. A power cut may
+    damage that file, and takes no note that was saved. A note in it counts only for a log that the
+    first file does not name, so an outdated one does no harm.
+    """
+
+    def __init__(self, disk: Disk, path: Path, unsynced: Path) -> None:
+        super().__init__(disk, path)
+        self._unsynced_path = unsynced
+        # The notes in the second file, and the version of the content when it was written.
+        self._unsynced: dict[Partition, int] = {}
+        self._unsynced_version = 0
+
+    def load(self) -> None:
+        """Read both files. The second one is synced first, since what is read must survive a power
+        cut."""
+        super().load()
+        if not self._disk.exists(self._unsynced_path):
+            return
+        self._disk.sync(self._unsynced_path)
+        data = self._disk.read(self._unsynced_path)
+        self._unsynced = checkpoint_formats.decode_offsets(data or b"") or {}
+        self._offsets = self._unsynced | self._offsets
+        self._is_due()
+        self._unsynced_version = self._version
+
+    def may_hold(self, partition: Partition) -> bool:
+        """Return True if one of the files may hold a note of the partition."""
+        return partition in self._unsynced or super().may_hold(partition)
+
+    def clear(self) -> None:
+        """Remove all notes and both files, which needs no disk space."""
+        self._disk.remove(self._unsynced_path)
+        super().clear()
+        self._unsynced = {}
+
+    def _was_saved(self, version: int) -> None:
+        """Remove the second file, unless it has a later note."""
+        if self._unsynced_version <= version and self._unsynced_version:
+            self._disk.remove(self._unsynced_path)
+            self._disk.sync_directory(self._unsynced_path.parent)
+            self._unsynced, self._unsynced_version = {}, 0
+
+    def _write_unsynced(self, partition: Partition, offset: int) -> None:
+        """Set a note, and write it to the second file without a sync: it survives the end of the
+        process, not a power cut. The next save syncs it."""
+        with self._saving:
+            self._unsynced[partition] = offset
+            self._disk.replace(
+                self._unsynced_path, checkpoint_formats.encode_offsets(self._unsynced), sync=False
+            )
+            self.replace_in_memory(partition, offset)
+            self._unsynced_version = self._version
 
     def begin_note(self, logs: Iterable[tuple[Partition, Log]]) -> Callable[[], None]:
         """Note the present starts of these logs in memory, and return a function that writes the
@@ -196,11 +252,13 @@ class Beginnings(OffsetFile):
 
     def before_second_file(self, partition: Partition, start: int) -> None:
         """Note a log's start before the log gets a second segment file. Without a note recovery
-        would not notice that the first file is missing. The note is written without a sync; the
+        would not notice that the first file is missing. A first note is written without a sync; the
         next save syncs it."""
         noted = self.saved(partition)
-        if noted is None or noted > start:
-            self.write_unsynced(partition, start)
+        if noted is None:
+            self._write_unsynced(partition, start)
+        elif noted > start:
+            self.save({partition: start})
 
     def before_discard(self, partition: Partition, offset: int) -> None:
         """Raise a log's note, if it has one, to `offset`, where the log will start, in memory only;
@@ -242,7 +300,11 @@ class CheckpointFiles:
         watermarks = self._log_starts, self._high_watermarks, *cleaned
         # The files that are lowered before a log is truncated.
         self._files = (self._recovery_points, *watermarks)
-        self.beginnings = Beginnings(disk, directory / checkpoint_formats.BEGINNINGS)
+        self.beginnings = Beginnings(
+            disk,
+            directory / checkpoint_formats.BEGINNINGS,
+            directory / checkpoint_formats.UNSYNCED_BEGINNINGS,
+        )
         self._all = (*self._files, self.beginnings)
 
     def _offsets(self, name: str) -> OffsetFile:
@@ -260,13 +322,19 @@ class CheckpointFiles:
         for offsets in self._all:
             offsets.forget(partition)
 
-    def _forget_on_disk(self) -> None:
-        """Write the removal of old entries to the files, before a new log is made under the same
-        name. Otherwise, by the old entries, the next start would remove the new log's records below
-        the old log start, not check those below the old recovery point, and treat those below the
-        old high watermark as committed."""
+    def _forget_on_disk(self, partition: Partition) -> None:
+        """Write the removal of the partition's old entries to those files that may hold any, before
+        a new log is made under its name. Otherwise, by the old entries, the next start would remove
+        the new log's records below the old log start, not check those below the old recovery point,
+        and treat those below the old high watermark as committed."""
         for offsets in self._all:
-            offsets.save_unsaved()
+            if offsets.may_hold(partition):
+                offsets.save_unsaved()
+
+    def begin_forget(self) -> Callable[[], None]:
+        """Return a function that writes what was forgotten to the files and may run in a thread, so
+        that the next log of a forgotten name finds no old entries."""
+        return self.begin_lower({})
 
     def before_cut(self, partition: Partition, offset: int) -> None:
         """Lower all checkpoints to `offset` before the log is truncated to it. They are on the disk

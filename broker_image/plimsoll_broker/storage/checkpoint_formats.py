@@ -29,6 +29,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 BEGINNINGS = "log-beginning-checkpoint"
+UNSYNCED_BEGINNINGS = "log-beginning-checkpoint.unsynced"
 CLEANED_ENDS = "cleaner-offset-checkpoint"
 SUPERSEDING_ENDS = "cleaner-superseding-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
@@ -215,20 +216,8 @@ def decode_partition_metadata(data: bytes) -> UUID | None:
 def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
     """Encode producer states. `owner`: the log and offset that the snapshot belongs to. The first
     entry stands for no producer: it holds the CRC of `owner`."""
-    rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY, _crc_of(owner), -1)]
-    rows += [
-        _SNAPSHOT_ENTRY.pack(
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.last_sequence,
-            entry.last_offset,
-            entry.offset_delta,
-            entry.timestamp,
-            -1,
-            -1,
-        )
-        for entry in entries
-    ]
+    rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY._replace(coordinator_epoch=_crc_of(owner)))]
+    rows += [_SNAPSHOT_ENTRY.pack(*entry) for entry in entries]
     body = _SNAPSHOT_COUNT.pack(len(rows)) + b"".join(rows)
     return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
@@ -246,11 +235,12 @@ def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
     if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
         return None
     owners, entries = [], []
-    for producer_id, *fields, said, _ in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
-        if producer_id >= 0:
-            entries.append(ProducerEntry(producer_id, *fields))
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
+        entry = ProducerEntry(*fields)
+        if entry.producer_id >= 0:
+            entries.append(entry)
         else:
-            owners.append(said)
+            owners.append(entry.coordinator_epoch)
     return entries if owners == [_crc_of(owner)] else None
 
 

@@ -1,24 +1,27 @@
-"""Sparse indexes of one segment: offset → file position, and timestamp → offset.
+"""Indexes of one segment: offset → file position, timestamp → offset, and aborted transactions.
 
-Called by a segment. An index is a hint that can always be rebuilt from the log. Entries are
-buffered and written in small groups, so that an append costs one write. Source: Kafka's index
-formats (8 and 12 bytes an entry, offsets relative to the segment's base). An entry names the last
-offset of the batch at its position, as Kafka's dump tool expects.
+Called by a segment. The first two are sparse and hints; all can be rebuilt from the log. Entries
+are buffered and written in small groups, so that an append costs one write. Source: Kafka's index
+formats (8, 12 and 34 bytes an entry, the first two with offsets relative to the segment's base). An
+entry names the last offset of the batch at its position, as Kafka's dump tool expects.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from pathlib import Path
+from typing import NamedTuple
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
 
 _PENDING_ENTRIES_MAX = 64
+_TRANSACTION_VERSION = 0
 
 
 class _EntryFile:
     """An index file of fixed-size entries; the newest entries are still in memory. Base class of
-    `OffsetIndex` and `TimeIndex`."""
+    `OffsetIndex`, `TimeIndex` and `TransactionIndex`."""
 
     def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
         self._disk = disk
@@ -26,6 +29,8 @@ class _EntryFile:
         self.open_file: DiskFile | None = None
         self.used = False
         self._pending = bytearray()
+        # True if a write failed, which may have left a part of its entries behind the written ones.
+        self._torn = False
         # The newest entry, where it is known: the next one is compared with it.
         self._last: tuple[int, int] | None = None
         self.path = path
@@ -53,14 +58,16 @@ class _EntryFile:
         return self._written + len(self._pending) // self._entry.size
 
     def __getitem__(self, index: int) -> tuple[int, int]:
+        values = self._values(index)
+        return values[0], values[1]
+
+    def _values(self, index: int) -> tuple[int, ...]:
         size = self._entry.size
         if index >= self._written:
-            values = self._entry.unpack_from(self._pending, (index - self._written) * size)
-        else:
-            self.used = True
-            file = self.open_file or self._opened()
-            values = self._entry.unpack(file.pread(size, index * size))
-        return values[0], values[1]
+            return self._entry.unpack_from(self._pending, (index - self._written) * size)
+        self.used = True
+        file = self.open_file or self._opened()
+        return self._entry.unpack(file.pread(size, index * size))
 
     def append(self, first: int, second: int) -> None:
         self._pending += self._entry.pack(first, second)
@@ -69,9 +76,16 @@ class _EntryFile:
             self.write()
 
     def write(self) -> None:
-        """Write the entries that are still in memory; create the file if there is none."""
-        if self._pending or not self._made:
-            self._open().append(self._pending)
+        """Write the entries that are still in memory; create the file if there is none. First
+        remove what a failed write has left behind. Raise StorageError; the entries then stay in
+        memory."""
+        if self._pending or self._torn or not self._made:
+            file = self._open()
+            if self._torn:
+                file.truncate(self._written * self._entry.size)
+            self._torn = True
+            file.append(self._pending)
+            self._torn = False
             self._written += len(self._pending) // self._entry.size
             self._pending.clear()
 
@@ -80,7 +94,7 @@ class _EntryFile:
         self._last = None
         if count < self._written:
             self._open().truncate(count * self._entry.size)
-            self._written = count
+            self._written, self._torn = count, False
             self._pending.clear()
         else:
             del self._pending[(count - self._written) * self._entry.size :]
@@ -93,11 +107,12 @@ class _EntryFile:
         if at >= self._written:
             del self._pending[(at - self._written) * size : (at - self._written + 1) * size]
             return
-        data = bytearray(self._open().pread(self._written * size, 0))
-        del data[at * size : (at + 1) * size]
-        self._open().truncate(at * size)
-        self._open().append(data[at * size :])
-        self._written -= 1
+        file, after = self._open(), at + 1
+        data = file.pread((self._written - after) * size, after * size)
+        file.truncate(at * size)
+        self._written, self._torn = at, False
+        self._pending[:0] = data
+        self.write()
 
     def grows(self) -> bool:
         """Return True if the entries are in order: the first column strictly increases, the second
@@ -226,3 +241,71 @@ class TimeIndex(_EntryFile):
             return True
         first, last = self[0], self[len(self) - 1]
         return first[0] <= last[0] and 0 <= first[1] <= last[1]
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction: its producer, its first record, its marker, and the first offset of
+    another transaction that was open at the marker, or the offset behind the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    stable_offset: int
+
+
+_TRANSACTION = struct.Struct(">hqqqq")
+
+
+def decode_transactions(data: bytes | None) -> list[AbortedTransaction]:
+    """Return the whole entries of an index file; none if there is no file."""
+    whole = memoryview(data or b"")
+    whole = whole[: len(whole) // _TRANSACTION.size * _TRANSACTION.size]
+    return [AbortedTransaction(*values[1:]) for values in _TRANSACTION.iter_unpack(whole)]
+
+
+class TransactionIndex(_EntryFile):
+    """The aborted transactions with a marker in the segment, in order of the markers. Its file
+    exists, if empty, for each segment that has a transactional batch, and for those after it."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__(disk, path, _TRANSACTION)
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """Add a transaction. Do nothing if the index reaches to its marker already, as where the
+        log is read again."""
+        if not len(self) or self._marker(len(self) - 1) < aborted.last_offset:
+            self._pending += self._entry.pack(_TRANSACTION_VERSION, *aborted)
+            if len(self._pending) >= _PENDING_ENTRIES_MAX * self._entry.size:
+                self.write()
+
+    def _marker(self, at: int) -> int:
+        return self._values(at)[3]
+
+    def count_below(self, offset: int) -> int:
+        """Return the number of leading entries with a marker below `offset`."""
+        return bisect_left(range(len(self)), offset, key=self._marker)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries with a marker at or above `offset`."""
+        self.truncate(self.count_below(offset))
+
+    def between(self, first: int, end: int) -> list[AbortedTransaction]:
+        """Return the entries with the numbers from `first` to before `end`."""
+        size, written = self._entry.size, self._written
+        stored, data = min(end, written), b""
+        if first < stored:
+            data = self.file.pread((stored - first) * size, first * size)
+        data += self._pending[max(first - written, 0) * size : max(end - written, 0) * size]
+        return decode_transactions(data)
+
+    def sane(self, end_offset: int) -> bool:
+        """Return True if the entries may be those of a segment that ends at this offset."""
+        before = -1
+        data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
+        for version, _, first, last, stable in self._entry.iter_unpack(data + self._pending):
+            if version != _TRANSACTION_VERSION or not 0 <= first <= last < end_offset:
+                return False
+            if last <= before or not 0 <= stable <= last + 1:
+                return False
+            before = last
+        return True

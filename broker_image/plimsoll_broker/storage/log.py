@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from plimsoll_broker.storage.aborted_search import AbortedSearch
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_reading import LogReader, RecentBatches
@@ -39,7 +40,7 @@ from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.segment_room import LARGE_BYTES, SegmentCount
 from plimsoll_broker.storage.unsynced import Unsynced
 from plimsoll_core.replica.commit import countable_end
-from plimsoll_wire.batches import BatchError, BatchHeader
+from plimsoll_wire.batches import TRANSACTIONAL, BatchError, BatchHeader
 
 SEGMENTS_MANY = 1_000
 SMALL_BYTES = 2**19
@@ -197,6 +198,9 @@ class Log:
         self.reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
         self.unsynced = Unsynced(place.disk, place.directory)
+        # True once the log has, or has had, a transactional batch.
+        self.transactional = any(segment.aborted is not None for segment in self.segments)
+        self._aborted = AbortedSearch(self.segments)
         self._count = SegmentCount(place.room)
         for segment in contents.rebuilt:
             if segment is not self.segments[-1]:
@@ -240,7 +244,7 @@ class Log:
         none of `data` is in the log, and the log is offline."""
         if self.fault is not None:
             raise self.fault
-        base, start = headers[0].base_offset, self.log_start_offset
+        last, base, start = headers[-1], headers[0].base_offset, self.log_start_offset
         assert base >= self.log_end_offset or self.log_end_offset == start, "it grows at its end"
         try:
             if self.make_durable is not None:
@@ -250,10 +254,7 @@ class Log:
                 # The leader's log starts in the middle of this batch.
                 self.discard_to(base)
                 self.log_start_offset = start
-            self.settle()
-            has_room = self._count.has_room
-            if is_full(self.segments, self.config, len(data), headers[-1], has_room):
-                self.roll()
+            self._make_room(len(data), last)
             segment = self.segments[-1]
             position = segment.size
             segment.append(data, headers)
@@ -262,14 +263,41 @@ class Log:
             raise
         self.reader.appended(data, headers, segment, position, keep=keep)
         epochs = self.epochs
+        at = 0
         for header in headers:
             if header.leader_epoch != epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self.producers.update(header)
-        self.log_end_offset = headers[-1].next_offset
+                if header.attributes & TRANSACTIONAL:
+                    self._transacted(segment, header, data, at)
+                else:
+                    self.producers.update(header)
+            at += header.length
+        self.log_end_offset = last.base_offset + last.last_offset_delta + 1
         if base < start:
             epochs.truncate_from_start(start, self.log_end_offset)
+
+    def _make_room(self, size: int, last: BatchHeader) -> None:
+        """Settle a truncation, and roll the log if the active segment is full for batches of this
+        size. `last`: the header of the last of them."""
+        if self.unsynced.unsettled is not None:
+            self.settle()
+        if is_full(self.segments, self.config, size, last, self._count.has_room):
+            self.roll()
+
+    def _transacted(self, segment: Segment, header: BatchHeader, data: Buffer, at: int) -> None:
+        """Apply a transactional batch that was appended, at the position `at` of `data`. If the
+        index of aborted transactions cannot be written, the log is offline; its next start finds
+        the batch in the file."""
+        try:
+            if segment.aborted is None:
+                self.unsynced.renamed()
+                segment.begin_transactions()
+                self.transactional = True
+            segment.transacted(header, lambda: data[at : at + header.length], self.producers)
+        except StorageError as error:
+            self._fail(error)
+            raise
 
     def _fail(self, error: StorageError) -> None:
         """Take the log offline, and remove a half-written batch from its file. If that fails,
@@ -302,6 +330,8 @@ class Log:
         self.unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
         self.segments.append(self._new_segment(end))
+        if active.aborted is not None:
+            self.segments[-1].begin_transactions()
         self._count.set(self.config.owner, len(self.segments))
         self.unsynced.made(self.segments[-1])
 
@@ -348,6 +378,16 @@ class Log:
             return b""
         limit = None if up_to_offset >= end else up_to_offset
         return self.reader.read_stored(offset, max_bytes, limit)
+
+    def aborted_transactions(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return producer id and first offset of each aborted transaction that has records between
+        `offset` and `end`, which must be at most the last stable offset. Raise SearchUnfinished if
+        the next call continues the search: until then read no further than `aborted_up_to`."""
+        return self._aborted.find(offset, end) if self.transactional else []
+
+    def aborted_up_to(self, offset: int, end: int) -> int:
+        """Return the end of the unfinished search from `offset`, or `end` if there is none."""
+        return self._aborted.end_of(offset, end)
 
     def time_search(self, timestamp: int | None) -> Iterator[Step]:
         """Yield steps that search the first record with a time of at least `timestamp`; for None,
@@ -468,6 +508,7 @@ class Log:
         readers' cached batches and positions."""
         self.unsynced.cut()
         self.reader.forget()
+        self._aborted.forget()
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
@@ -503,9 +544,11 @@ class Log:
             self._snapshots.remove_below(self.segments[0].base_offset)
         return removed
 
-    def prune_snapshots(self) -> None:
-        """Remove the producer snapshots that recovery does not need."""
-        self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
+    def prune_snapshots(self, committed: int | None = None) -> None:
+        """Remove the producer snapshots that neither recovery nor a truncation to `committed` or
+        later needs. `committed`: None if it is unknown."""
+        bases = frozenset(segment.base_offset for segment in self.segments)
+        self._snapshots.prune(bases, committed)
 
     # --- durability -----------------------------------------------------------------------------
 

@@ -32,8 +32,8 @@ from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_reading import RecentMemory
-from plimsoll_broker.storage.log_values import Known, LogNotes, LogPlace
-from plimsoll_broker.storage.recovery import load_log
+from plimsoll_broker.storage.log_values import Known, LogPlace
+from plimsoll_broker.storage.recovery import load_log, new_log
 from plimsoll_broker.storage.segment_room import SegmentRoom
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_states import ProducerMemory
@@ -367,19 +367,23 @@ class LogStore(CheckpointFiles):
             log_start_offset=self._log_starts.get(partition),
             saved_start=self._log_starts.get(partition),
             noted_start=self.beginnings.get(partition),
+            high_watermark=self._high_watermarks.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if _other_topic(self, partition, path, topic_id):
+        there = _is_there(self, partition, path, topic_id)
+        if there is False:
             self.set_aside(path, now_ms)
-        if not self.disk.exists(path):
-            known = Known(clean=True)
+        place = _place(self, path, topic, topic_id, index)
+        notes = CheckpointLines(self, partition)
+        if there:
+            log = _loaded(partial(load_log, place, config, known, notes), path)
+        else:
             self._forget(partition)
-            self._forget_on_disk()
+            self._forget_on_disk(partition)
             self.disk.make_directory(path)
             data = checkpoint_formats.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
-        place = _place(self, path, topic, topic_id, index)
-        log = _loaded(place, config, known, CheckpointLines(self, partition))
+            log = _loaded(partial(new_log, place, config, notes), path)
         log.superseding_lost = self.superseding_lost(log)
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
@@ -391,10 +395,20 @@ class LogStore(CheckpointFiles):
         return log
 
     def begin_new(self) -> Callable[[], None] | None:
-        """Return a function that makes new logs and renamed directories durable and may run in a
-        thread. Return None if there is nothing to do. An append makes its own log durable if it
-        comes before that function."""
-        return self.new_logs.begin() or (self.deleted.sync if self.deleted.unsynced else None)
+        """Return a function that makes new logs durable, and the renames of directories with what
+        the checkpoints have forgotten, and may run in a thread. Return None if there is nothing to
+        do. An append makes its own log durable if it comes before that function."""
+        made = self.new_logs.begin()
+        if not self.deleted.unsynced:
+            return made
+        deleted = self.deleted.sync, self.begin_forget()
+        works = deleted if made is None else (made, *deleted)
+
+        def sync() -> None:
+            for work in works:
+                work()
+
+        return sync
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
@@ -450,8 +464,10 @@ class LogStore(CheckpointFiles):
             log_start_offset=log.log_start_offset,
             saved_start=self.saved_log_start(log),
             noted_start=self.beginnings.saved(partition),
+            high_watermark=self._high_watermarks.get(partition),
         )
-        return partial(_loaded, place, log.config, known, CheckpointLines(self, partition))
+        load = partial(load_log, place, log.config, known, CheckpointLines(self, partition))
+        return partial(_loaded, load, log.directory)
 
     def reopened(self, old: Log, log: Log) -> None:
         """Put the log opened by `begin_reopen` in the place of the old one, count its producers
@@ -503,13 +519,14 @@ class LogStore(CheckpointFiles):
             self._lock = None
 
 
-def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
-    """Return True if the directory belongs to another topic, so that it must be set aside. Raise
-    StorageError if, after a clean stop, the directory is missing or does not name its topic,
-    because the cluster may count on its records."""
-    data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
-    found = checkpoint_formats.decode_partition_metadata(data or b"")
+def _is_there(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool | None:
+    """Return True if the directory is this partition's, False if it is another topic's, so that it
+    must be set aside, and None if there is none. Raise StorageError if, after a clean stop, the
+    directory is missing or does not name its topic, because the cluster may count on its
+    records."""
     exists = store.disk.exists(path)
+    data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA) if exists else None
+    found = checkpoint_formats.decode_partition_metadata(data or b"")
     gone = not exists and store.flushed_at_stop(partition) is not None
     untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
     if store.clean_epoch is not None and (gone or untold):
@@ -519,7 +536,7 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
             else "the file partition.metadata does not name the partition of this directory"
         )
         raise StorageError(StorageFault.CORRUPT, path, why)
-    return exists and found != topic_id
+    return found == topic_id if exists else None
 
 
 def _counted_on(store: LogStore, partition: Partition) -> bool:
@@ -539,21 +556,22 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
     )
 
 
-def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Recover a log and return it. Turn any other error than a StorageError, such as a bug, into a
-    StorageError of this log alone, so that the broker starts and only this replica is offline."""
+def _loaded(load: Callable[[], Log], directory: Path) -> Log:
+    """Return the log that `load` opens. Turn any other error than a StorageError, such as a bug,
+    into a StorageError of this log alone, so that the broker starts and only this replica is
+    offline."""
     try:
-        return load_log(place, config, known, notes)
+        return load()
     except StorageError:
         raise
     except Exception as error:
         logger.exception(
             "internal error of the broker while it loaded log %s: the replica is offline until "
             "this broker is restarted; please report the error with this traceback",
-            place.directory,
+            directory,
         )
         why = f"{type(error).__name__}: {error}"
-        raise StorageError(StorageFault.CORRUPT, place.directory, why) from error
+        raise StorageError(StorageFault.CORRUPT, directory, why) from error
 
 
 def _closed_cleanly(log: Log) -> bool:

@@ -42,13 +42,14 @@ class Known:
     """The checkpoints of one log, as their files state them; None if a file has no entry for the
     log. `saved_start`: the log start on the disk; `log_start_offset` may be a later one from
     memory. `noted_start`: an offset at or after the start of the log's first file; a first file
-    that starts later shows that the log has lost its beginning. `clean`: True if the last stop was
-    clean."""
+    that starts later shows that the log has lost its beginning. `high_watermark`: records below it
+    are committed. `clean`: True if the last stop was clean."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
     saved_start: int | None = None
     noted_start: int | None = None
+    high_watermark: int | None = None
     clean: bool = False
 
 

@@ -115,12 +115,17 @@ class ProducerSnapshots:
             self._disk.remove(self._path(offset))
         return bool(gone)
 
-    def prune(self, bases: frozenset[int]) -> None:
-        """Remove all snapshots except the newest one and those at the base offsets of segments.
-        `bases`: these base offsets."""
+    def prune(self, bases: frozenset[int], committed: int | None = None) -> None:
+        """Remove all snapshots except the newest one, the newest one at or below `committed`, and
+        those at the base offsets of segments. `bases`: these base offsets. `committed`: a clean
+        election truncates the log no further, and what is left is read from that snapshot on; None
+        if it is unknown."""
         offsets = self.offsets()
-        for offset in offsets[:-1]:
-            if offset not in bases:
+        kept = {*bases, *offsets[-1:]}
+        if committed is not None:
+            kept |= {*[offset for offset in offsets if offset <= committed][-1:]}
+        for offset in offsets:
+            if offset not in kept:
                 self._disk.remove(self._path(offset))
 
     def remove_below(self, offset: int) -> None:
@@ -132,10 +137,12 @@ class ProducerSnapshots:
     def restore(self, producers: ProducerStates, log_end: int) -> int:
         """Replace the producer states by the newest valid snapshot at or below `log_end`, and
         return its offset, from which the caller must replay batches. Without one, clear the states
-        and return 0, so that all batches are replayed. Snapshots above `log_end` and invalid ones
-        are deleted."""
+        and return 0, so that all batches are replayed. Transactions known to be decided stay so.
+        Snapshots above `log_end` and invalid ones are deleted."""
         self.remove(above=log_end)
+        decided_end = min(producers.transactions.decided_end, log_end)
         producers.clear()
+        producers.transactions.committed(decided_end)
         for offset in reversed(self.offsets()):
             entries = self._entries(offset)
             if entries is not None:

@@ -1,6 +1,7 @@
 """Recovery: opens a log that may be on disk already, and repairs it.
 
-Called by the store when a partition is loaded. After a clean stop the files are trusted if the ends
+Called by the store when a partition is loaded; a log in a directory that was made for it a moment
+ago needs no recovery (`new_log`). After a clean stop the files are trusted if the ends
 of each segment and its indexes agree. After any other stop everything from the recovery point on is
 read once: CRCs, places and leader epochs are checked, indexes, leader epochs and producer states
 are rebuilt, the log is truncated at the first bad batch and later segments are dropped. If a
@@ -32,7 +33,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import Known, LogContents, LogNotes, LogPlace
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
-from plimsoll_broker.storage.segment import Segment, names
+from plimsoll_broker.storage.segment import INDEX_SUFFIXES, Segment, file_name, names
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import HEADER_SIZE, BadBatch, BatchError, BatchHeader, peek_header
@@ -224,8 +225,9 @@ def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
         lost = (
-            "log %s lost its first records: it starts at offset %d instead of %s; this replica "
-            "becomes leader only if no complete one can"
+            "log %s on this broker lost its first records: it starts at offset %d instead of %s; "
+            "this broker copies them from a replica that has them; if brokers of the partition's "
+            "other replicas are down, start them, because records that no replica has are lost"
         )
         base = contents.segments[0].base_offset
         logger.error(lost, place.directory.name, base, known.noted_start)
@@ -250,7 +252,7 @@ def _missing(contents: LogContents, saved_start: int | None, recovery_point: int
 
 
 _LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
-_INDEXES = (".index", ".timeindex")
+_INDEXES = INDEX_SUFFIXES
 _DIGITS = 20
 
 
@@ -259,7 +261,8 @@ class _Scan:
     """The result of reading a log at a start. `terms`: the leader epochs of the part that was read
     (from `read_from`), with their start offsets. `end_offset`: the log end. `producers`: the
     producer states at the log end; None if not enough was read to know them. `leader_epoch`: that
-    of the last batch so far. `rebuilt`: the segments with rebuilt indexes."""
+    of the last batch so far. `rebuilt`: the segments with rebuilt indexes. `unindexed`: those with
+    transactions that were read without knowing the producers."""
 
     end_offset: int
     read_from: int
@@ -267,6 +270,25 @@ class _Scan:
     leader_epoch: int = -1
     producers: ProducerStates | None = None
     rebuilt: list[Segment] = field(default_factory=list)
+    unindexed: list[Segment] = field(default_factory=list)
+
+
+def new_log(place: LogPlace, config: LogConfig, notes: LogNotes) -> Log:
+    """Return an empty log in a directory that has just been made, so that nothing is looked for in
+    it: the event loop makes new logs. Raise StorageError."""
+    segment = Segment(place.disk, place.directory, 0, config.index_interval_bytes)
+    segment.holes = config.holes
+    contents = LogContents(
+        segments=[segment],
+        rebuilt=[],
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        epochs=EpochCache(),
+        producers=ProducerStates(),
+        beginning_lost=False,
+    )
+    return Log(place, config, contents, notes)
 
 
 def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
@@ -289,8 +311,10 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
                 raise StorageError(StorageFault.CORRUPT, place.directory, str(found)) from found
             offset = found.extent.next_offset
             logger.error(
-                "log %s is damaged and is cut at offset %d; missing records are copied from the "
-                "partition's leader: %s",
+                "log %s on this broker is damaged, so the broker truncates it at offset %d and "
+                "copies the later records from another replica; if brokers of the partition's "
+                "other replicas are down, start them, because records that no replica has are "
+                "lost: %s",
                 *(place.directory.name, offset, found),
             )
             _cut(place, segments, found)
@@ -298,7 +322,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
         raise StorageError(
             StorageFault.CORRUPT,
             place.directory,
-            "the segments of the log do not continue one another",
+            "a segment of the log is missing, or two segments hold the same offsets",
         )
     check_ends(place, contents, known)
     log = Log(place, config, contents, notes)
@@ -320,10 +344,7 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
     lost = known.noted_start is not None and segments[0].base_offset > known.noted_start
     if lost:
         _forget_producers(place, snapshots)
-    if known.clean:
-        scan = _trusted(segments)
-    else:
-        scan = _checked(place, segments, max(known.recovery_point or 0, 0))
+    scan = _trusted(segments) if known.clean else _checked(place, segments, known)
     log_start = max(start, segments[0].base_offset)
     if log_start <= scan.end_offset:
         epochs = _epochs(place, segments, scan, log_start)
@@ -335,11 +356,14 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
     producers = scan.producers
     if producers is None:
         producers = ProducerStates()
+        producers.transactions.committed(known.high_watermark or 0)
         if log_start <= scan.end_offset:
             read_from = snapshots.restore(producers, scan.end_offset)
             for segment in segments:
                 if segment.base_offset < scan.end_offset:
                     _replay(segment, read_from, producers)
+    producers.transactions.cut(scan.end_offset)
+    _index_aborted(snapshots, segments, scan, producers)
     return LogContents(
         segments=segments,
         rebuilt=rebuilt,
@@ -366,6 +390,55 @@ def _forget_producers(place: LogPlace, snapshots: ProducerSnapshots) -> None:
     batches cannot be recognised, so the producer states must rest on the existing batches only."""
     if snapshots.remove(above=-1):
         place.disk.sync_directory(place.directory)
+
+
+def _index_aborted(
+    snapshots: ProducerSnapshots,
+    segments: list[Segment],
+    scan: _Scan,
+    producers: ProducerStates,
+) -> None:
+    """Make the missing indexes of aborted transactions again, from the batches. An index is missing
+    if its file is, although an earlier segment has one or the producer snapshot at the segment's
+    end knows transactions; if it contradicts itself; or if the segment was read without knowing the
+    producers. Raise Damaged."""
+    known = scan.unindexed or producers.transactional
+    if not known and all(each.aborted is None for each in segments):
+        return
+    begun = False
+    for at, segment in enumerate(segments):
+        last = at + 1 == len(segments)
+        end = scan.end_offset if last else segments[at + 1].base_offset
+        if segment in scan.unindexed or (begun and segment.aborted is None):
+            missing = True
+        elif segment.aborted is None:
+            there = producers if last else snapshots.load(end)
+            missing = there is not None and there.transactional
+        else:
+            missing = not segment.aborted.sane(end)
+        if missing:
+            _index_again(snapshots, segments, at)
+        begun = segment.aborted is not None
+
+
+def _index_again(snapshots: ProducerSnapshots, segments: list[Segment], at: int) -> None:
+    """Make the index of aborted transactions of segment `at` anew, and sync it. The producers are
+    read from the last snapshot at or below its base offset, and the batches from there on. Raise
+    Damaged."""
+    segment = segments[at]
+    index = segment.begin_transactions()
+    index.truncate(0)
+    before = [offset for offset in snapshots.offsets() if offset <= segment.base_offset]
+    for offset in reversed(before):
+        if (producers := snapshots.load(offset)) is not None:
+            break
+    else:
+        offset, producers = 0, ProducerStates()
+    producers.transactions.committed(2**63 - 1)  # only the index asks, for open ones
+    for each in segments[: at + 1]:
+        _replay(each, offset, producers)
+    index.write()
+    index.file.fsync()  # no flush syncs that of a segment below the recovery point
 
 
 def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None:
@@ -414,6 +487,8 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
     ]
     for segment in segments:
         segment.holes = config.holes
+        if file_name(segment.base_offset, INDEX_SUFFIXES[-1]) in names:
+            segment.begin_transactions()
     return segments
 
 
@@ -454,8 +529,8 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
         if following is None or extent.next_offset == following.base_offset:
             continue
         why = (
-            f"the log segment {segment.path} ends at offset {extent.next_offset}, and the next "
-            "segment does not begin there"
+            f"the log segment {segment.path} ends at offset {extent.next_offset}, but the next "
+            f"segment begins at offset {following.base_offset}"
         )
         raise Damaged(segment, extent, why)
     return extent
@@ -464,11 +539,11 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
 # --- after any other end ------------------------------------------------------------------------
 
 
-def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _Scan:
+def _checked(place: LogPlace, segments: list[Segment], known: Known) -> _Scan:
     """Read the log from the last checkpoint at or below the recovery point, and return the result.
     At the first bad batch truncate its segment, and remove the later segments from the disk and
     from `segments`. Raise Damaged if the damage may lie before that checkpoint."""
-    first = 0
+    first, recovery_point = 0, max(known.recovery_point or 0, 0)
     for at, segment in enumerate(segments):
         if segment.base_offset <= recovery_point:
             first = at
@@ -478,6 +553,8 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
     snapshots = ProducerSnapshots(place.disk, place.directory)
     scan, position = _start(snapshots, segments[first], recovery_point, whole=first == 0)
     scan.leader_epoch = max(scan.leader_epoch, before.leader_epoch)
+    if scan.producers is not None:
+        scan.producers.transactions.committed(known.high_watermark or 0)
     dropped: list[Segment] = []
     for at in range(first, len(segments)):
         follows = at == first or segments[at].base_offset == scan.end_offset
@@ -523,7 +600,8 @@ def _start(
         if not base < offset <= recovery_point:
             continue
         producers = snapshots.load(offset)
-        resumed = resume(segment, offset) if producers is not None else None
+        lacks = segment.aborted is None and producers is not None and producers.transactional
+        resumed = resume(segment, offset) if producers is not None and not lacks else None
         if resumed is not None:
             position, before = resumed
             epoch = before.leader_epoch
@@ -547,6 +625,8 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
     indexes. Return True if all are valid. Otherwise cut the segment at the first bad batch and
     return False."""
     segment = segments[number]
+    if segment.aborted is not None:
+        segment.aborted.truncate_to(scan.end_offset if position else segment.base_offset)
     if not position:
         segment.reset_indexes()
         scan.rebuilt.append(segment)
@@ -558,8 +638,11 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
             segment.index(at, header)
             if not terms or terms[-1][0] < header.leader_epoch:
                 terms.append((header.leader_epoch, header.base_offset))
-            if producers is not None and header.producer_id >= 0:
-                producers.update(header)
+            if header.producer_id >= 0:
+                if producers is not None:
+                    segment.apply(at, header, producers)
+                elif header.is_transactional and segment not in scan.unindexed:
+                    scan.unindexed.append(segment)
             scan.end_offset, scan.leader_epoch = header.next_offset, header.leader_epoch
             end_position = at + header.length
     except BatchError as error:
@@ -567,8 +650,9 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
             extent = Extent(end_position, scan.end_offset, error=error)
             raise damaged(segments, segment, extent) from error
         logger.warning(
-            "log segment %s is cut at offset %d, its first invalid batch after an unclean stop; if "
-            "other replicas are in sync, later records are copied from the leader: %s",
+            "after an unclean stop, this broker truncates log segment %s at offset %d, the first "
+            "invalid batch; it copies later records from another replica in sync; without such a "
+            "replica, the last records before the stop may be lost: %s",
             *(segment.path, scan.end_offset, error),
         )
         segment.size = end_position

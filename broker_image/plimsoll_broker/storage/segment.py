@@ -1,7 +1,7 @@
 """Segment: a run of batches in a file named by its base offset, with its indexes.
 
 Called by `Log` and by recovery. It appends, finds, cuts and reads batches; it knows nothing of
-leader epochs, producers or other segments.
+leader epochs or other segments, and of producers only what it tells them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from operator import itemgetter
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
-from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
+from plimsoll_broker.storage.index import (
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
 from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import (
     HEADER_SIZE,
+    TRANSACTIONAL,
     BadBatch,
     BatchError,
     BatchHeader,
@@ -25,7 +31,9 @@ from plimsoll_wire.batches import (
     peek_header,
     whole_batches,
 )
+from plimsoll_wire.control_records import read_end_marker
 
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _SCAN_BYTES = 256 * 1024
 SEARCH_BYTES = 4 * 2**20
 """How far one step of a search goes where the index is of no use: it holds the event loop."""
@@ -59,8 +67,9 @@ end, the rest is not copied."""
 
 
 class Segment:
-    """One segment of a log: the file `<base offset>.log`, with `.index` and `.timeindex` beside it.
-    The log file is opened when it is used."""
+    """One segment of a log: the file `<base offset>.log`, with `.index` and `.timeindex` beside it,
+    and `.txnindex` once the log has transactions (`aborted`; None before). The log file is opened
+    when it is used."""
 
     def __init__(
         self,
@@ -98,6 +107,7 @@ class Segment:
         self.time_index = TimeIndex(
             disk, directory / file_name(base_offset, ".timeindex" + suffix), base_offset
         )
+        self.aborted: TransactionIndex | None = None
         newest = self.time_index.last
         self.max_timestamp = newest[0] if newest else -1
         self.max_timestamp_offset = newest[1] if newest else base_offset
@@ -176,29 +186,60 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += header.length
 
+    def begin_transactions(self) -> TransactionIndex:
+        """Open the index of aborted transactions; make its file if there is none."""
+        name = self.path.name.replace(".log", ".txnindex")
+        self.aborted = TransactionIndex(self._disk, self.path.with_name(name))
+        self.aborted.write()
+        return self.aborted
+
+    def transacted(
+        self, header: BatchHeader, batch: Callable[[], Buffer], producers: ProducerStates
+    ) -> None:
+        """Apply a transactional batch of this segment to the producers, and add the transaction
+        that it aborts, if any, to the index. `batch`: returns all of the batch's bytes."""
+        aborted = self.aborted
+        if aborted is None:  # an empty index is false
+            aborted = self.begin_transactions()
+        if not header.is_control:
+            producers.update_transactional(header)
+            return
+        marker = read_end_marker(header, batch())
+        if marker is None:
+            return
+        ended = producers.end_transaction(header, marker.coordinator_epoch)
+        if ended is not None and not marker.commits:
+            aborted.add(AbortedTransaction(*ended))
+
+    @property
+    def _indexes(self) -> Sequence[OffsetIndex | TimeIndex | TransactionIndex]:
+        if self.aborted is None:
+            return self.offset_index, self.time_index
+        return self.offset_index, self.time_index, self.aborted
+
     def seal(self) -> None:
         """Write all index entries and close the indexes, since nothing more is appended."""
         self.write_indexes()
-        self.offset_index.close()
-        self.time_index.close()
+        for index in self._indexes:
+            index.close()
 
     def release_indexes(self) -> None:
         """Close the index files until they are needed, so that an idle segment holds one
         descriptor, not three."""
-        self.offset_index.release()
-        self.time_index.release()
+        for index in self._indexes:
+            index.release()
 
-    def index_files(self) -> tuple[DiskFile, DiskFile]:
-        """Write all index entries. Return both index files for the caller to sync."""
+    def index_files(self) -> Sequence[DiskFile]:
+        """Write all index entries. Return the index files for the caller to sync."""
         self.write_indexes()
-        return self.offset_index.file, self.time_index.file
+        return [index.file for index in self._indexes]
 
     def write_indexes(self) -> None:
         """Write all index entries to the files."""
         if self.size:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-        self.offset_index.write()
-        self.time_index.write()
+        for index in self._indexes:
+            index.write()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -395,9 +436,17 @@ class Segment:
     def replay(self, offset: int, producers: ProducerStates) -> None:
         """Apply the batches of idempotent producers with a base offset of at least `offset` to the
         producers. Raise BatchError or StorageError."""
-        for _, header in self.headers(self.position_for(offset)):
+        for at, header in self.headers(self.position_for(offset)):
             if header.base_offset >= offset and header.producer_id >= 0:
-                producers.update(header)
+                self.apply(at, header, producers)
+
+    def apply(self, position: int, header: BatchHeader, producers: ProducerStates) -> None:
+        """Apply a batch of a producer, at this position of the file, to the producers."""
+        if header.attributes & TRANSACTIONAL:
+            read = partial(self.file.pread, header.length, position)
+            self.transacted(header, read, producers)
+        else:
+            producers.update(header)
 
     # --- cutting --------------------------------------------------------------------------------
 
@@ -411,8 +460,8 @@ class Segment:
         self._begun = min(self._begun, position)
         self._found_bytes = min(self._found_bytes, position)
         self._reached = [each for each in self._reached if each[1] < position]
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        for index in self._indexes:
+            index.truncate_to(offset)
         self.bytes_since_index = 0
         if not position:
             self.first_timestamp = None
@@ -428,7 +477,8 @@ class Segment:
                 self.max_timestamp_offset = header.last_offset
 
     def reset_indexes(self) -> None:
-        """Empty both indexes. The caller fills them again by calling `index` for each batch."""
+        """Empty the indexes of offsets and times. The caller fills them again by calling `index`
+        for each batch."""
         self.offset_index.truncate(0)
         self.time_index.truncate(0)
         self.bytes_since_index = 0
@@ -474,8 +524,8 @@ class Segment:
         self._gone = True
         self._remove_beside()
         self._disk.remove(self.path)
-        self._disk.remove(self.offset_index.path)
-        self._disk.remove(self.time_index.path)
+        for index in self._indexes:
+            self._disk.remove(index.path)
 
     # --- taking the place of others -------------------------------------------------------------
 
@@ -496,7 +546,7 @@ class Segment:
 
     def rename_indexes(self) -> None:
         """Rename the indexes to their final names. Files that have these names are replaced."""
-        for index, suffix in ((self.offset_index, ".index"), (self.time_index, ".timeindex")):
+        for index, suffix in zip(self._indexes, INDEX_SUFFIXES, strict=False):
             index.rename(self.path.with_name(file_name(self.base_offset, suffix)))
 
 

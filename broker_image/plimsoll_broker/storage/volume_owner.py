@@ -37,7 +37,12 @@ def read(disk: Disk, directory: Path) -> Meta | None:
     meta = next((meta for data in found if (meta := checkpoint_formats.decode_meta(data))), None)
     if meta is None:
         raise StorageError(
-            StorageFault.CORRUPT, path, "the file is not a valid meta.properties file of version 1"
+            StorageFault.CORRUPT,
+            path,
+            f"neither it nor its copy {copy.name} names the volume's broker. If other brokers "
+            'have complete replicas, replace the volume as docs/recovery.md says under "A '
+            "broker's volumes, or its node, lost\". Else delete nothing, and write the file anew: "
+            "docs/protocol.md has its form",
         )
     return meta
 

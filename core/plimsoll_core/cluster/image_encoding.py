@@ -62,6 +62,13 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     format: int
 
 
+TOPIC_DEFAULTS = tuple(
+    (one.name, one.default)
+    for one in msgspec.structs.fields(Topic)
+    if isinstance(one.default, str) and one.default
+)
+
+
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A snapshot of an image, with the fields of its JSON. Derived values (`topic_ids`, the
     indexes) are not stored."""
@@ -107,7 +114,7 @@ def encode_image(image: ClusterImage) -> bytes:
         next_offset=image.next_offset,
         members=image.members,
         brokers=tuple(broker for _, broker in sorted(image.brokers.items())),
-        topics=tuple(topic for _, topic in sorted(image.topics.items())),
+        topics=tuple(_with_defaults(topic) for _, topic in sorted(image.topics.items())),
         partitions=tuple(partition for _, partition in sorted(image.partitions.items())),
         next_producer_id=image.next_producer_id,
         removals_ms=image.removals_ms,
@@ -137,6 +144,13 @@ def encode_image(image: ClusterImage) -> bytes:
         hibernated=image.hibernated or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
+
+
+def _with_defaults(topic: Topic) -> Topic:
+    """Return the topic with the very objects that are the defaults of its fields: the encoder
+    leaves a default out by its identity, and a decoded text equal to it has another."""
+    same = {name: text for name, text in TOPIC_DEFAULTS if getattr(topic, name) == text}
+    return msgspec.structs.replace(topic, **same)
 
 
 def decode_image(data: bytes) -> ClusterImage:

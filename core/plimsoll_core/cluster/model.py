@@ -36,7 +36,9 @@ def effective_min_isr(
 ) -> int:
     """Return the min ISR that applies to a partition now: `min_isr`, but at most the number of
     replicas that are not being added, and at least 1."""
-    return max(1, min(min_isr, len(set(replicas) - set(adding))))
+    # Status and metrics ask it of each partition; of most nothing is being added.
+    settled = len(set(replicas) - set(adding)) if adding else len(replicas)
+    return max(1, min(min_isr, settled))
 
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
@@ -386,6 +388,12 @@ class DismissedCopy(_Stored, frozen=True, kw_only=True):
     nonce: str
 
 
+RESTORE_SHOWN_MS = 7 * 86_400_000
+"""For how many milliseconds a restore of the metadata log is shown, and missing objects wait for a
+person."""
+CLOCKS_APART_MS = 3_600_000
+
+
 class HistoryRestored(_Stored, frozen=True, kw_only=True):
     """The last restore of the metadata log. `at_ms`: the time; `end_offset`, `digest`,
     `from_brokers`: the history and the brokers that held it, the last two empty if the restoring
@@ -399,6 +407,12 @@ class HistoryRestored(_Stored, frozen=True, kw_only=True):
     from_backup: bool = False
     confirmed: bool = False
     dismissed: tuple[DismissedCopy, ...] = ()
+
+    def may_explain(self, since_ms: int) -> bool:
+        """Return True if an object that is missing since `since_ms` may be one that the API
+        server's storage lost, because its metadata were restored: the log came back with what the
+        object declares, the object did not. Clocks may differ by up to `CLOCKS_APART_MS`."""
+        return self.at_ms - CLOCKS_APART_MS < since_ms < self.at_ms + RESTORE_SHOWN_MS
 
 
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -473,6 +487,11 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         """Return the topic that is declared by the object `holder` (compared with its uid), or
         None."""
         return next((topic for topic in self.topics.values() if topic.object == holder), None)
+
+    def partition_named(self, topic: str, index: int) -> Partition | None:
+        """Return the partition of the topic with this name, or None if it does not exist."""
+        topic_id = self.topic_ids.get(topic)
+        return None if topic_id is None else self.partitions.get(PartitionKey(topic_id, index))
 
     def restart_granted(self, broker_id: BrokerId) -> bool:
         """Return True if a grant covers the broker's present pod, which will therefore be deleted.

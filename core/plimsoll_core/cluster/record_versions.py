@@ -56,6 +56,10 @@ POOLS_SINCE = 5
 """The first metadata version of a cluster with pools. No record holds them: an older operator would
 ignore the pools of the spec, and drain their brokers. From this version on it does not lead."""
 
+PUSHES_SINCE = 5
+"""The first metadata version in which followers take what their leaders push. No record holds it: a
+leader of an older release would not push anyway."""
+
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
 """The release that introduced each metadata version. A published release understands the newest of
 the versions that it introduced."""
@@ -340,8 +344,9 @@ def check_known(metadata_version: int) -> None:
     """Raise MetadataTooNew if this software does not understand the metadata version."""
     if metadata_version > NEWEST:
         raise MetadataTooNew(
-            f"metadata version {release_of(metadata_version)} is finalised, but this release"
-            f" ({RELEASE}) understands only {release_of(OLDEST)} to {release_of(NEWEST)}"
+            f"the cluster's finalised metadata version is {release_of(metadata_version)}, but "
+            f"this release ({RELEASE}) understands only {release_of(OLDEST)} to "
+            f"{release_of(NEWEST)}; run a newer release"
         )
 
 

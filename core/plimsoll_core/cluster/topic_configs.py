@@ -220,7 +220,9 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
     for name, text in sorted(configs.items()):
         key = BY_NAME.get(name)
         if name == MIN_ISR:
-            return invalid(f"{MIN_ISR} is the topic's own field minInSyncReplicas, not a config.")
+            return invalid(
+                f"{MIN_ISR} is no config of a Topic: set spec.minInSyncReplicas instead."
+            )
         if key is None:
             return invalid(
                 f"There is no topic config {name[:NAME_SHOWN_MAX]}; {similar_to(name, BY_NAME)}."

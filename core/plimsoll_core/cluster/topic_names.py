@@ -38,9 +38,12 @@ def check_form(name: str) -> Refusal | None:
 
 GROUP_OFFSETS = "__consumer_offsets"
 METADATA_VERSION = 2
-"""The least metadata version for internal topics. Older brokers do not know
-`cleanup.policy=compact`, and older controllers do not know the request that creates one."""
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, "__transaction_state", "__share_group_state"})
+"""The least metadata version for the group offsets. Older brokers do not know
+`cleanup.policy=compact`, and older controllers do not know the request that creates the topic."""
+TRANSACTION_STATE = "__transaction_state"
+TRANSACTIONS_VERSION = 5
+"""The least metadata version for transactions. Older brokers know neither the topic nor markers."""
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 
 
 def is_internal(name: str) -> bool:

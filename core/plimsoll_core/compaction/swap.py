@@ -4,7 +4,8 @@ Called by the log's driver, which takes the steps in this order, and by recovery
 half taken.  The name `<base>.log.swap` is the decision: without it a cleaned segment never was,
 with it the cleaned one holds, whatever else is there.
 
-    1. write   <base>.log.cleaned, .index.cleaned, .timeindex.cleaned; sync them; sync the directory
+    1. write   <base>.log.cleaned, .index.cleaned, .timeindex.cleaned (of a log with transactions
+               also .txnindex.cleaned); sync them; sync the directory
     2. commit  <base>.log.cleaned -> <base>.log.swap; sync the directory
     3. in memory the cleaned segment stands for those that it replaces
     4. clear   <base>.index.cleaned -> <base>.index, .timeindex alike; remove the files of the other
@@ -24,6 +25,9 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 LOG = ".log"
 INDEXES = (".index", ".timeindex")
+TRANSACTIONS = ".txnindex"
+"""The index of aborted transactions, of a log that has transactions. Unlike the others a start does
+not make it anew whenever it is missing, so the new one is never taken for the old log's."""
 _DIGITS = 20
 
 
@@ -50,7 +54,7 @@ def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
     stem = f"{base_offset:0{_DIGITS}d}"
     renames = [
         (stem + suffix + CLEANED, stem + suffix)
-        for suffix in INDEXES
+        for suffix in (*INDEXES, TRANSACTIONS)
         if stem + suffix + CLEANED in names
     ]
     # An index that has no new one would be the old log's.
@@ -61,7 +65,8 @@ def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
     ]
     for name in sorted(names):
         other, _, kind = name.partition(".")
-        if not (other.isdecimal() and len(other) == _DIGITS and f".{kind}" in (LOG, *INDEXES)):
+        known = f".{kind}" in (LOG, *INDEXES, TRANSACTIONS)
+        if not (other.isdecimal() and len(other) == _DIGITS and known):
             continue
         if base_offset < int(other) < end_offset:
             removals.append(name)

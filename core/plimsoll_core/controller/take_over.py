@@ -34,7 +34,8 @@ PRODUCER_IDS_SKIPPED = 1_000_000_000
 def activate(turn: DecisionContext, request: Activated) -> Answer:
     if request.restored:
         _skip_lost(turn)
-        request = replace(request, restored=False)
+        turn.again = replace(request, restored=False)
+        return Done()
     _begin(turn, request)
     if not turn.image.name and request.cluster_name:
         turn.add(

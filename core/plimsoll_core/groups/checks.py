@@ -65,8 +65,9 @@ def check_rate(turn: GroupTurn, group_id: str, asks: str) -> RefusedAsWhole | No
     if turn.state.memory.of_broker.rate.admits(owner, turn.now_ms):
         return None
     message = (
-        f"The groups of {owner or 'no principal'} write too many bytes for their coordinator:"
-        " commit less often or less metadata, or let members join less often."
+        f"The groups of {owner or 'no principal'} write more bytes a second than their coordinator"
+        " allows, so it refuses this request for now: commit less often or less metadata, or let"
+        " members join less often."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 

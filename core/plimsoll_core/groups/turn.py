@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.groups.classic_group import ClassicGroup
 from plimsoll_core.groups.membership import (
@@ -82,5 +82,4 @@ class GroupTurn:
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Return True if the broker's newest metadata contain the partition."""
-        topic_id = self.image.topic_ids.get(topic)
-        return topic_id is not None and PartitionKey(topic_id, index) in self.image.partitions
+        return self.image.partition_named(topic, index) is not None

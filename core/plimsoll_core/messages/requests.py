@@ -247,8 +247,9 @@ class Activated(Message, frozen=True, kw_only=True):
 
     `cluster_name`: the name to give the cluster when its log is new. `second_opinion`: True if the
     controller before ended its term because most brokers fell silent at once
-    (`Decision.hand_over`). `restored`: True if the metadata log was restored from brokers' copies
-    and nothing was decided since.
+    (`Decision.hand_over`). `restored`: True if the metadata log was restored from brokers'
+    copies and nothing was decided since. Then the first decision skips what may be lost, and no
+    other one; it must be committed before anything else is decided.
     """
 
     cluster_name: str = ""

@@ -103,7 +103,8 @@ class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
 class DeclareUser(Message, frozen=True, kw_only=True):
     """Set a user to the state that its User object declares. `credentials`: derived from its
     Secret; None keeps the committed ones. `certificates`: all by which the user may log in, newest
-    first; None keeps the committed ones. `quotas`: None if the object declares none."""
+    first; None keeps the committed ones. `quotas`: None if the object declares none. `tenant`: True
+    if the object's namespace is not the LogCluster's."""
 
     object: UserObject
     user_name: str
@@ -112,6 +113,7 @@ class DeclareUser(Message, frozen=True, kw_only=True):
     credentials: tuple[ScramCredential, ...] | None = None
     certificates: tuple[UserCertificate, ...] | None = None
     quotas: QuotaValues | None = None
+    tenant: bool = False
 
 
 class UserObjectSeen(Message, frozen=True, kw_only=True):

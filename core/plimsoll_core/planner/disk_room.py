@@ -21,6 +21,7 @@ from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxat
 
 RESERVE_SHARE = 10
 """The divisor of a disk's size that gives its reserve: 1/RESERVE_SHARE of each disk stays free."""
+GOES_ON = "the move then goes on by itself"
 
 
 class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +102,17 @@ def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
     )
 
 
-def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
+def no_room(over: Mapping[BrokerId, int], rooms: Rooms, then: str = GOES_ON) -> Refusal:
     """Return the refusal of a plan that adds the bytes `over` to brokers without room for them.
-    `over` must not be empty; the message names the broker with the lowest id."""
+    `over` must not be empty; the message names the broker with the lowest id. `then` ends the
+    message: what happens, or is to be done, once there is room."""
     broker = min(over)
     return Refusal(
         reason=Reason.DiskFull,
         message=(
             f"The move would copy {bytes_text(over[broker])} to broker {broker}, whose disk has "
             f"no room for that: {rooms[broker].sentence}. Enlarge storage.size, add brokers, or "
-            "delete records: the move then goes on by itself."
+            f"delete records: {then}."
         ),
     )
 

@@ -190,7 +190,7 @@ def _why(survey: Survey) -> str:
         reasons.append("every partition keeps its racks")
     if not all(survey.free):
         reasons.append("topics with Explicit placement stay where they are")
-    return f"The numbers stay uneven because {' and '.join(reasons)}."
+    return f"The numbers of replicas stay uneven, because {' and '.join(reasons)}."
 
 
 def _lost_racks(survey: Survey, rows: Rows) -> str:

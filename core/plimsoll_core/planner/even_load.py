@@ -294,7 +294,7 @@ def _unmet(model: LoadModel, goal: EvenLoad, *, is_cut: bool) -> tuple[Relaxatio
     worst: dict[LoadKind, str] = {}
     for _, broker, kind in overloaded(model, goal):
         excess = f"{_excess(model.level(broker, kind))} more {kind.words}"
-        worst.setdefault(kind, f"broker {broker} {excess} ({goal.percent[kind]} % allowed)")
+        worst.setdefault(kind, f"broker {broker} ({excess}, {goal.percent[kind]} % are allowed)")
     if not worst:
         return ()
     advice = (

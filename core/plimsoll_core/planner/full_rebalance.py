@@ -89,8 +89,8 @@ def _unusable(survey: Survey) -> Refusal | None:
         message=(
             "The full rebalance is not planned: it would copy "
             f"{counted(counts.total(), 'replica')} off {brokers_text(counts, NAMED_AT_MOST)}, "
-            f"which {is_or_are(len(counts))} not running or being drained. Run it when every "
-            "broker runs and none is drained, or remove these brokers first."
+            f"which {is_or_are(len(counts))} not running or being drained. Create the Rebalance "
+            "again when every broker runs and none is drained, or remove these brokers first."
         ),
     )
 

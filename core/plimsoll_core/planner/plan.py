@@ -19,6 +19,7 @@ from plimsoll_core.planner.disk_room import bounded, no_room, overfilled, withou
 from plimsoll_core.planner.draft import PlanDraft, conclude
 from plimsoll_core.planner.even_load import even_load, has_step
 from plimsoll_core.planner.outcome import Plan
+from plimsoll_core.planner.replica_room import too_many_replicas
 from plimsoll_core.planner.request import (
     AddBrokers,
     ChangeTopics,
@@ -38,8 +39,8 @@ def plan(request: Request) -> Plan | Refusal:
 
     A broker with a full disk gets no replica if the goal can do without it. With the goals
     AddBrokers, FullRebalance and EvenLoad the plan leaves out the moves that do not fit; with
-    another goal it is refused. A plan that brings a broker above its declared traffic is refused,
-    except that the goal EvenLoad makes no such step.
+    another goal it is refused. A plan that brings a broker above the replicas that it has memory
+    for, or above its declared traffic, is refused; the goal EvenLoad makes no step above traffic.
     """
     rooms = request.rooms
     found = by_counts(request)
@@ -56,7 +57,8 @@ def plan(request: Request) -> Plan | Refusal:
         return found
     if over := overfilled(found, rooms):
         return no_room(over, rooms)
-    if refusal := too_much_traffic(found, request.capacities):
+    refusal = too_many_replicas(found, request.most_replicas)
+    if refusal := refusal or too_much_traffic(found, request.capacities):
         return refusal
     return replace(found, unknown_disks=without_figures(found, rooms))
 

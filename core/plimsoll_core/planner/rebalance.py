@@ -46,7 +46,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     far as leaders have reported it. `rates`: bytes in and bytes out per second of each partition,
     as far as they were measured. `even_load`: the goal of the mode Load. `disks`: the room
     on brokers' disks, as far as they have reported it. `traffic`: the capacity of brokers, as far
-    as their pools declare it.
+    as their pools declare it. `replicas`: for how many replicas brokers have room, as far as they
+    have reported it.
     """
 
     mode: RebalanceMode
@@ -59,6 +60,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     even_load: EvenLoad = EvenLoad()
     disks: Mapping[BrokerId, DiskRoom] = {}
     traffic: Mapping[BrokerId, TrafficCapacity] = {}
+    replicas: Mapping[BrokerId, int] = {}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +138,7 @@ def question(image: ClusterImage, wish: PlanRequest) -> Request:
                 usable=image.takes_replicas(n) and n not in wish.away,
                 disk=wish.disks.get(n),
                 traffic=wish.traffic.get(n),
+                replicas_max=wish.replicas.get(n),
             )
             for n, broker in brokers
         ),

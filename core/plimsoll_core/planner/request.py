@@ -20,8 +20,8 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
     being drained.
 
     The replicas and preferred leaderships of an unusable broker stay there, unless the goal is to
-    take its replicas away. `disk` is None if no figures are known, `traffic` if no capacity is
-    declared.
+    take its replicas away. `disk` and `replicas_max` are None if no figures are known, `traffic` if
+    no capacity is declared.
     """
 
     id: BrokerId
@@ -29,6 +29,7 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
     usable: bool = True
     disk: DiskRoom | None = None
     traffic: TrafficCapacity | None = None
+    replicas_max: int | None = None
 
 
 class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +156,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def rooms(self) -> dict[BrokerId, DiskRoom]:
         """Return the room on the disk of each broker with figures."""
         return {broker.id: broker.disk for broker in self.brokers if broker.disk is not None}
+
+    @property
+    def most_replicas(self) -> dict[BrokerId, int]:
+        """Return the number of replicas for which each broker that has told it has room."""
+        return {b.id: b.replicas_max for b in self.brokers if b.replicas_max is not None}
 
     @property
     def capacities(self) -> dict[BrokerId, TrafficCapacity]:

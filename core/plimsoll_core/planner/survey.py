@@ -124,8 +124,8 @@ def skipped(topic: PlanTopic, left_behind: int = 0) -> Skipped:
         topic=topic.name,
         reason="ExplicitPlacement",
         message=(
-            f"Topic {topic.name} has an explicit placement, so it is left where it is{stay}."
-            " Change its assignment (spec.placement.assignment of its Topic object) to move it."
+            f"Topic {topic.name} has an explicit placement, so the Rebalance does not move it"
+            f"{stay}. To move it, change spec.placement.assignment of its Topic object."
         ),
     )
 

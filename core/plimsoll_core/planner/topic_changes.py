@@ -91,7 +91,10 @@ def _named(
         topic = next(topic.name for topic in survey.topics if topic.id == one.topic_id)
         return Refusal(
             reason=Reason.UnknownTopicOrPartition,
-            message=f"Topic {topic} has no partition {unknown[0]}; it has {len(of_topic)}.",
+            message=(
+                f"The request names partition {unknown[0]} of topic {topic}, which has only "
+                f"{counted(len(of_topic), 'partition')}."
+            ),
         )
     return [of_topic[index] for index in indexes]
 

@@ -35,9 +35,10 @@ def too_much_traffic(plan: Plan, capacities: Capacities) -> Refusal | None:
             return Refusal(
                 reason=Reason.TrafficCapacity,
                 message=(
-                    f"Broker {load.broker} would {words} {bytes_text(after)} a second, and its"
-                    f" pool's capacity is {bytes_text(most)} a second. Add brokers to a pool, or"
-                    " declare a larger pools[].capacity."
+                    f"The move is refused: after it, broker {load.broker} would {words} "
+                    f"{bytes_text(after)} a second, more than the capacity that its pool "
+                    f"declares, {bytes_text(most)} a second. Add brokers, or raise "
+                    "pools[].capacity of the LogCluster."
                 ),
             )
     return None

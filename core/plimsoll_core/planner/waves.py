@@ -75,14 +75,14 @@ def _done(move: Move, now: dict[PartitionKey, PlanPartition]) -> bool:
 def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> Waiting | None:
     if partition is None:
         message = (
-            "The partition is not moved, because it or its topic no longer exists; create "
-            "another Rebalance."
+            "The partition or its topic was deleted after the plan was made, so the Rebalance "
+            "leaves out this move; nothing needs to be done."
         )
         return Waiting(move=move, reason="Gone", message=message)
     if partition.isr_margin < 0:
         message = (
             f"The partition has {counted(len(partition.isr), 'replica')} in sync, fewer than min "
-            f"ISR {partition.min_isr}; it moves when enough replicas are in sync."
+            f"ISR {partition.min_isr}; the Rebalance moves it when enough replicas are in sync."
         )
         return Waiting(move=move, reason="UnderMinISR", message=message)
     if limits.max_bytes is not None and move.copied_bytes > limits.max_bytes:

@@ -79,13 +79,14 @@ def check_waiting(leader: Leader) -> Code:
     return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
 
 
-def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
-    """Return the end offset to answer to a consumer's ListOffsets: the high watermark. Return
-    OFFSET_NOT_AVAILABLE while a new leader does not know how far the leader before it committed: a
-    lower value would look to a consumer like lost records."""
+def latest_for_consumer(leader: Leader, high_watermark: int, end: int) -> int | Code:
+    """Return the end offset to answer to a consumer's ListOffsets: `end`, which is the high
+    watermark or the last stable offset. Return OFFSET_NOT_AVAILABLE while a new leader does not
+    know how far the leader before it committed: a lower value would look to a consumer like lost
+    records."""
     if high_watermark < leader.start_offset:
         return Code.OFFSET_NOT_AVAILABLE
-    return high_watermark
+    return end
 
 
 def deletable_offset(offset: int, high_watermark: int) -> int | Code:
@@ -207,21 +208,33 @@ class Waiters:
 
 class ParkedFetches:
     """Long-polling fetches of one partition. Followers wait for the log end to move, consumers for
-    the high watermark."""
+    the high watermark, or for the last stable offset if they read committed transactions only
+    (`for_stable`)."""
 
-    __slots__ = ("_for_commit", "_for_end")
+    __slots__ = ("_for_commit", "_for_end", "for_stable")
 
     def __init__(self) -> None:
         # Dicts keep the order in which they came: first parked, first woken.
         self._for_end: dict[object, None] = {}
         self._for_commit: dict[object, None] = {}
+        self.for_stable: dict[object, None] = {}
 
-    def park(self, token: object, *, for_commit: bool) -> None:
-        (self._for_commit if for_commit else self._for_end)[token] = None
+    def park(self, token: object, *, for_commit: bool, for_stable: bool = False) -> None:
+        """Keep a fetch until `take` returns it. `for_commit`: True for a consumer's; `for_stable`:
+        True for a consumer's that reads committed transactions only."""
+        parked = self.for_stable if for_stable else self._for_commit
+        (parked if for_commit else self._for_end)[token] = None
 
     def forget(self, token: object) -> None:
         self._for_commit.pop(token, None)
         self._for_end.pop(token, None)
+        self.for_stable.pop(token, None)
+
+    def take_stable(self) -> list[object]:
+        """Remove and return the tokens of the fetches that wait for the last stable offset."""
+        woken = list(self.for_stable)
+        self.for_stable.clear()
+        return woken
 
     def take(self, *, end_moved: bool, commit_moved: bool) -> list[object]:
         """Remove and return the tokens of the fetches to wake: followers' if the log end has moved,

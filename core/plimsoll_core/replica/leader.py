@@ -19,6 +19,7 @@ from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import IsrProposal
 from plimsoll_core.replica.replica_values import FollowerFetch
+from plimsoll_core.replica.verified_writers import VerifiedWriters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ class Leader:
     """The state of a replica that leads its partition in one leader epoch. `start_offset`: the log
     end at the beginning of this epoch. `quorum`: the progress of the followers in the maximal ISR.
     `copied_anew`: the followers that copy this log from its start; None if none has to discard its
-    own.
+    own. `verified`: the producers that may begin a transaction.
 
     Each leader epoch gets a new object. What followers proved in an earlier epoch does not count,
     since their logs may have been truncated in between under other leaders.
@@ -189,6 +190,7 @@ class Leader:
         "quorum",
         "shrink_not_before_ms",
         "start_offset",
+        "verified",
     )
 
     def __init__(self, me: BrokerId, partition: Partition, log_end: int, now_ms: int) -> None:
@@ -204,6 +206,7 @@ class Leader:
         }
         self.min_isr = partition.effective_min_isr
         self.shrink_not_before_ms = 0
+        self.verified = VerifiedWriters()
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def set_isr(self, state: IsrState) -> None:

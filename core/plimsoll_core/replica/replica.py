@@ -21,7 +21,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.errors import Code
-from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
+from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch, ProducerLife
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.commit import (
@@ -61,6 +61,7 @@ from plimsoll_core.replica.replica_values import (
     FollowerFetch,
 )
 from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role, succeed
+from plimsoll_core.replica.transactions import last_stable_offset
 
 
 class Ready(NamedTuple):
@@ -94,6 +95,7 @@ class Replica:
         "_commit_moved",
         "_end_moved",
         "_proposal",
+        "_stable_seen",
         "compacted_copy",
         "high_watermark",
         "leader",
@@ -129,6 +131,8 @@ class Replica:
         self._answers: list[Answered] = []
         self._proposal: IsrProposal | None = None
         self._end_moved = self._commit_moved = False
+        # The last stable offset when fetches that wait for it were last woken; -1: wake them.
+        self._stable_seen = -1
 
     # --- its role -----------------------------------------------------------------------------
 
@@ -188,7 +192,9 @@ class Replica:
         else:
             self.leader.stay(partition, now_ms)
         self._in_sync_set_changed()
-        self._end_moved = self._commit_moved = True  # parked fetches must hear of the change
+        # Parked fetches must hear of the change.
+        self._end_moved = self._commit_moved = True
+        self._stable_seen = -1
 
     def _follow(self, new_term: bool) -> None:
         if new_term:
@@ -225,6 +231,7 @@ class Replica:
         self._proposal = None
         self._fail_waiters(code)
         self._end_moved = self._commit_moved = True
+        self._stable_seen = -1
 
     @property
     def failed(self) -> bool:
@@ -248,6 +255,42 @@ class Replica:
             if verdict is not None:
                 return verdict
         return Append(log.log_end_offset, leader.epoch)
+
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> Append | Code:
+        """Decide on the end marker of a producer's transaction. Return the offset and leader epoch
+        with which to write its control batch, or the error. A producer without an open transaction
+        gets a marker too: no later batch of an older epoch is accepted then."""
+        leader = self.leader
+        if leader is None:
+            return self._not_leading()
+        code = check_before_append(leader, -1)
+        if code is Code.NONE:
+            known = self.log.producers
+            code = known.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        if code is not Code.NONE:
+            return code
+        leader.verified.withdraw(producer_id)
+        return Append(self.log.log_end_offset, leader.epoch)
+
+    def begins_transaction(self, producer: ProducerLife) -> bool:
+        """Return True if a batch of this producer would begin a transaction in this partition, so
+        that its coordinator has to be asked before."""
+        producers = self.log.producers
+        if producer.producer_id not in producers.transactions.open:
+            return True
+        newest = producers.newest(producer.producer_id)
+        return newest is None or newest[0] != producer.epoch
+
+    def check_verified(self, producer: ProducerLife) -> Code:
+        """Return NONE if a transactional batch of this producer may be appended now. Otherwise
+        return NOT_ENOUGH_REPLICAS, with which clients send the batch again: its verification was
+        withdrawn meanwhile, or this replica leads in another leader epoch."""
+        leader = self.leader
+        if leader is None or not self.begins_transaction(producer):
+            return Code.NONE
+        return Code.NONE if leader.verified.admits(producer) else Code.NOT_ENOUGH_REPLICAS
 
     def wrote(self) -> None:
         """Record that the batch permitted by `produce` has been appended to the log."""
@@ -408,15 +451,29 @@ class Replica:
             leader.set_isr(joining)  # counted from now on, before the proposal is even sent
             self._proposal = joining.proposal
 
-    def latest_offset(self, leader_epoch: int | None, *, for_replica: bool) -> int | Code:
-        """Return the log end to a replica, the high watermark to a consumer, or the error."""
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset up to which all transactions are decided, at most the high
+        watermark."""
+        log = self.log
+        transactions = log.producers.transactions
+        if not transactions:
+            return self.high_watermark
+        return last_stable_offset(self.high_watermark, log.log_start_offset, transactions)
+
+    def latest_offset(
+        self, leader_epoch: int | None, *, for_replica: bool, stable: bool = False
+    ) -> int | Code:
+        """Return the log end to a replica, the high watermark to a consumer, with `stable` the last
+        stable offset, or the error."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
         if for_replica:
             return self.log.log_end_offset
         assert self.leader is not None
-        return latest_for_consumer(self.leader, self.high_watermark)
+        end = self.last_stable_offset if stable else self.high_watermark
+        return latest_for_consumer(self.leader, self.high_watermark, end)
 
     def end_offset_for(self, epoch: int, leader_epoch: int | None) -> EndOffset | Code | None:
         """Return the end offset of leader epoch `epoch` in this log, or of the newest one before
@@ -475,6 +532,8 @@ class Replica:
         see `follower.shows_compaction`."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        if log.producers.transactions.ended:
+            log.producers.transactions.committed(self.high_watermark)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
 
     # --- handing over -------------------------------------------------------------------------
@@ -486,6 +545,9 @@ class Replica:
         self.high_watermark = candidate
         self.compacted_copy.committed(candidate)
         self._commit_moved = True
+        transactions = self.log.producers.transactions
+        if transactions.ended:
+            transactions.committed(candidate)
 
     def _complete(self, leader: Leader) -> None:
         code = check_at_commit(leader)
@@ -494,6 +556,12 @@ class Replica:
             self._answers += self.waiters.for_flush.reached(self.log.countable_end, Code.NONE)
         if self.waiters.for_start:
             self._answers += self.waiters.for_start.reached(self.low_watermark, Code.NONE)
+
+    def _stable_moved(self) -> list[object]:
+        """Return the tokens of the fetches to wake because the last stable offset has moved, or
+        this replica's role has."""
+        before, self._stable_seen = self._stable_seen, self.last_stable_offset
+        return [] if before == self._stable_seen else self.parked.take_stable()
 
     def take_ready(self) -> Ready:
         """Advance the high watermark if this replica leads; remove and return the effects of all
@@ -506,6 +574,8 @@ class Replica:
         woken: list[object] = []
         if self._end_moved or self._commit_moved:
             woken = self.parked.take(end_moved=self._end_moved, commit_moved=self._commit_moved)
+            if self._commit_moved and self.parked.for_stable:
+                woken += self._stable_moved()
             self._end_moved = self._commit_moved = False
         if not self._answers and not woken and self._proposal is None:
             return NOTHING

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+TRANSACTIONAL = 0x10
+"""Bit of a batch's attributes: it belongs to a transaction."""
+
 
 class BatchInfo(Protocol):
     """The header fields of a record batch that the replica's rules read."""
@@ -17,6 +20,8 @@ class BatchInfo(Protocol):
     def length(self) -> int: ...
     @property
     def leader_epoch(self) -> int: ...
+    @property
+    def attributes(self) -> int: ...
     @property
     def last_offset_delta(self) -> int: ...
     @property

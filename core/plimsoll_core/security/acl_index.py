@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from immutables import Map, MapMutation
 
+from plimsoll_core.addresses import spelled
 from plimsoll_core.security.acl import (
     EVERYBODY,
     WILDCARD,
@@ -54,8 +55,8 @@ Masks = Map[str, tuple[int, int]]
 
 
 class Cell(NamedTuple):
-    """The ACLs of one principal for one resource name or prefix. `masks`: by host, two bit masks of
-    the operations: allowed and denied."""
+    """The ACLs of one principal for one resource name or prefix. `masks`: by host, as `spelled`
+    writes it, two bit masks of the operations: allowed and denied."""
 
     acls: tuple[Acl, ...]
     masks: Masks
@@ -105,6 +106,11 @@ class AclQuestion(NamedTuple):
     resource: ResourceType
     name: str
 
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """Return the hosts of the ACLs that apply to the client, as `spelled` writes them."""
+        return WILDCARD, spelled(self.host)
+
 
 class AclIndex(msgspec.Struct, frozen=True):
     """All ACLs, indexed for decisions. `rules`: by principal and resource type; `present`: the
@@ -128,9 +134,9 @@ class AclIndex(msgspec.Struct, frozen=True):
         resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
-        allowed = False
+        allowed, hosts = False, asked.hosts
         for cell in self._cells(asked.principal, kind, name):
-            for host in (WILDCARD, asked.host):
+            for host in hosts:
                 masks = cell.masks.get(host)
                 if masks is None:
                     continue
@@ -142,9 +148,10 @@ class AclIndex(msgspec.Struct, frozen=True):
     def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
         """Decide as `allows` does, and return the decision with the ACL that caused it, if any."""
         allow: Acl | None = None
+        hosts = asked.hosts
         for cell in self._cells(asked.principal, asked.resource, asked.name):
             for acl in cell.acls:
-                if acl.host not in (WILDCARD, asked.host):
+                if spelled(acl.host) not in hosts:
                     continue
                 if acl.permission is AclPermission.DENY:
                     if _BIT[acl.operation] & _DENIES[asked.operation]:
@@ -171,7 +178,7 @@ class AclIndex(msgspec.Struct, frozen=True):
             for holder in (principal, EVERYBODY)
             if (rules := self.rules.get((holder, kind))) is not None
         ]
-        bits = _DENIES[operation]
+        bits, host = _DENIES[operation], spelled(host)
 
         def with_bit(cells: Map[str, Cell], side: int) -> Iterator[str]:
             for name, cell in cells.items():
@@ -272,13 +279,13 @@ def _cell_with(cell: Cell | None, new: list[Acl]) -> Cell:
 
 def _cell_without(cell: Cell | None, gone: list[Acl]) -> Cell | None:
     assert cell is not None, "a rule is removed once"
-    lost, hosts = set(gone), {one.host for one in gone}
+    lost, hosts = set(gone), {spelled(one.host) for one in gone}
     left = tuple(one for one in cell.acls if one not in lost)
     assert len(left) == len(cell.acls) - len(gone), "a rule is removed once"
     masks = cell.masks.mutate()
     for host in hosts:
         del masks[host]
-    rest = (one for one in left if one.host in hosts)
+    rest = (one for one in left if spelled(one.host) in hosts)
     return Cell(left, _masks_with(masks.finish(), rest)) if left else None
 
 
@@ -286,12 +293,13 @@ def _masks_with(masks: Masks, acls: Iterable[Acl]) -> Masks:
     """Return the masks with the operations of further ACLs."""
     changed = masks.mutate()
     for one in acls:
-        allow, deny = changed.get(one.host, (0, 0))
+        host = spelled(one.host)
+        allow, deny = changed.get(host, (0, 0))
         if one.permission is AclPermission.DENY:
             deny |= _BIT[one.operation]
         else:
             allow |= _BIT[one.operation]
-        changed[one.host] = (allow, deny)
+        changed[host] = (allow, deny)
     return changed.finish()
 
 

@@ -29,6 +29,10 @@ def _group(operation: AclOperation) -> Requirement:
     return Requirement(operation, ResourceType.GROUP)
 
 
+def _transaction(operation: AclOperation) -> Requirement:
+    return Requirement(operation, ResourceType.TRANSACTIONAL_ID)
+
+
 def _cluster(operation: AclOperation) -> Requirement:
     return Requirement(operation, ResourceType.CLUSTER)
 
@@ -61,6 +65,9 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     21: (_topic(_Op.DELETE),),  # DeleteRecords
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
     23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch; or ClusterAction
+    24: (_transaction(_Op.WRITE), _topic(_Op.WRITE)),  # AddPartitionsToTxn; from v4 ClusterAction
+    26: (_transaction(_Op.WRITE),),  # EndTxn
+    27: (_cluster(_Op.CLUSTER_ACTION),),  # WriteTxnMarkers
     29: (_cluster(_Op.DESCRIBE),),  # DescribeAcls
     30: (_cluster(_Op.ALTER),),  # CreateAcls
     31: (_cluster(_Op.ALTER),),  # DeleteAcls
@@ -81,6 +88,8 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     51: (_cluster(_Op.ALTER),),  # AlterUserScramCredentials
     60: (),  # DescribeCluster
     61: (_topic(_Op.READ),),  # DescribeProducers
+    65: (_transaction(_Op.DESCRIBE),),  # DescribeTransactions
+    66: (_transaction(_Op.DESCRIBE),),  # ListTransactions: others are left out
     68: (),  # ConsumerGroupHeartbeat: always refused, and not decoded
     74: (_cluster(_Op.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out

@@ -62,6 +62,7 @@ def way_out(cluster: LogCluster, until_ms: int) -> str:
     since 1970)."""
     namespace, name = cluster.key
     return (
-        "Re-apply them, or acknowledge these alone: kubectl annotate --overwrite logcluster "
-        f"{name} -n {namespace} {ACKNOWLEDGE}={timestamp(until_ms)}."
+        "Apply the Topic objects again, or, to delete the data of these topics, run kubectl "
+        f"annotate --overwrite logcluster {name} -n {namespace} "
+        f"{ACKNOWLEDGE}={timestamp(until_ms)}."
     )

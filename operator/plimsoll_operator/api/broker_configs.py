@@ -8,7 +8,7 @@ from dataclasses import replace
 from plimsoll_core.cluster.cluster_configs import OF_SINGLE_BROKERS, broker_configs, own_integer
 from plimsoll_core.cluster.record_versions import NEWEST, OLDEST, POOLS_SINCE, RELEASES, release_of
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
-from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
+from plimsoll_core.controller.kernel.settings import InternalTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.brokers import LogOutput
 from plimsoll_operator.api.cluster_topics import (
@@ -58,16 +58,16 @@ def _downgrade_refusal(cluster: LogCluster, metadata_version: int) -> Refusal | 
         cause = f"spec.version is {spec.version}: upgrade the brokers first"
     elif OLDEST < metadata_version < POOLS_SINCE:
         cause = (
-            f"the cluster has {release_of(metadata_version)}: without spec.pools, upgrade the "
-            "brokers, and wait until status.versions.metadata is the newer one"
+            f"the cluster has {release_of(metadata_version)}: remove spec.pools, upgrade the "
+            f"brokers, and set spec.pools again when status.versions.metadata is {needed}"
         )
     else:
         return None
     return Refusal(
         reason=Reason.MetadataTooOld,
         message=(
-            f"spec.pools needs metadata version {needed}, from which on no operator leads that "
-            f"would ignore the pools and drain their brokers; {cause}."
+            f"spec.pools needs metadata version {needed}, because an older operator would ignore "
+            f"the pools and drain their brokers; {cause}."
         ),
     )
 
@@ -123,8 +123,10 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
         default_replication_factor=factor,
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
         partitions_per_topic_max=limits.partitions_per_topic or plain.partitions_per_topic_max,
+        partitions_per_cluster_max=limits.partitions_per_cluster
+        or plain.partitions_per_cluster_max,
         partitions_per_namespace_max=limits.partitions_per_namespace,
-        offsets_topic=_offsets_topic(cluster),
+        offsets_topic=_internal_topic(cluster, "offsets.topic"),
         client_created_topics=topics.client_created != "Deny",
         rack_policy=cluster.rack_policy,
         unclean_recovery=cluster.unclean_recovery,
@@ -142,15 +144,15 @@ def _log_output(cluster: LogCluster) -> LogOutput:
     return LogOutput(level=(stated.level or "").upper(), format=stated.format or "")
 
 
-def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
-    """Return the partitions, replication factor and segment size of the offsets topic, from the
-    LogCluster's configs. If these are invalid, return the defaults."""
+def _internal_topic(cluster: LogCluster, prefix: str) -> InternalTopic:
+    """Return the partitions, replication factor and segment size of an internal topic, from the
+    LogCluster's configs that begin with `prefix`. If these are invalid, return the defaults."""
     stated = broker_configs_of(cluster)
     configs = {} if isinstance(stated, Refusal) else stated
-    return OffsetsTopic(
-        partitions=own_integer(configs, "offsets.topic.num.partitions"),
-        replication_factor=own_integer(configs, "offsets.topic.replication.factor"),
-        segment_bytes=own_integer(configs, "offsets.topic.segment.bytes"),
+    return InternalTopic(
+        partitions=own_integer(configs, f"{prefix}.num.partitions"),
+        replication_factor=own_integer(configs, f"{prefix}.replication.factor"),
+        segment_bytes=own_integer(configs, f"{prefix}.segment.bytes"),
     )
 
 

@@ -86,6 +86,7 @@ CERTIFICATES_RULES = (
         "!has(self.certificates.clients.externalCas) || "
         "self.certificates.clients.externalCas.all(c, c.name != 'clients' && "
         "has(c.configMap) != has(c.secret))",
-        "Each external CA has exactly one of configMap and secret, and is not named clients.",
+        "Each CA in externalCas must have exactly one of configMap and secret, and must not be "
+        "named clients.",
     ),
 )

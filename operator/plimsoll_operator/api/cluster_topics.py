@@ -7,6 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_core.published_limits import (
+    PARTITIONS_OF_CLUSTER,
+    PARTITIONS_OF_CLUSTER_STATED_MAX,
+)
 from plimsoll_operator.api.meta import Api, Labels, Short, described
 from plimsoll_operator.api.name_prefix import NamePrefix
 
@@ -75,6 +79,13 @@ class TopicLimits(Api, frozen=True, kw_only=True):
     partitions_per_topic: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         described("Most partitions of one topic, declared or created by a client; default 10000."),
+    ] = None
+    partitions_per_cluster: Annotated[
+        Annotated[int, Meta(ge=1, le=PARTITIONS_OF_CLUSTER_STATED_MAX)] | None,
+        described(
+            "Most partitions of the cluster, those of internal topics included; default "
+            f"{PARTITIONS_OF_CLUSTER.most}."
+        ),
     ] = None
     partitions_per_namespace: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,

@@ -123,7 +123,7 @@ LOG_CLUSTER = Kind(
         (
             "!has(self.users) || !has(self.users.shared) || self.users.shared.all(s, "
             "(s.resource.type == 'Cluster') == !has(s.resource.name))",
-            "Each entry of users.shared names its resource, except for type Cluster.",
+            "Each entry of users.shared must name its resource, except for type Cluster.",
         ),
         *POOLS_RULES,
         *ROLLOUT_RULES,
@@ -141,8 +141,8 @@ LOG_CLUSTER = Kind(
         ),
         (
             "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
-            "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "
-            "brokers, which are DNS labels.",
+            "A LogCluster's name must have at most 40 characters and no dots: it begins the names "
+            "of its brokers, which are DNS labels.",
         ),
         (
             "(has(self.spec.clusterId) ? self.spec.clusterId : '') == "
@@ -189,7 +189,7 @@ USER = Kind(
             "[has(self.authentication.scram), has(self.authentication.serviceAccount), "
             "has(self.authentication.tls), has(self.authentication.tlsExternal)]"
             ".filter(one, one).size() == 1",
-            "authentication has at most one of scram, serviceAccount, tls and tlsExternal.",
+            "authentication must have at most one of scram, serviceAccount, tls and tlsExternal.",
         ),
         (
             "!has(self.authentication) || !has(self.authentication.serviceAccount) || "
@@ -204,7 +204,7 @@ USER = Kind(
         (
             "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
             "!has(a.resource.name))",
-            "Each rule in acls names its resource, except for type Cluster.",
+            "Each rule in acls must name its resource, except for type Cluster.",
         ),
     ),
     columns=(
@@ -240,7 +240,7 @@ TOPIC = Kind(
             "(has(self.placement) && has(self.placement.assignment)) == "
             "(has(self.placement) && has(self.placement.strategy) && "
             "self.placement.strategy == 'Explicit')",
-            "placement.assignment belongs to strategy Explicit, and Explicit needs it.",
+            "placement.assignment is required with strategy Explicit and not allowed otherwise.",
         ),
         (
             within_factor("self"),
@@ -279,12 +279,12 @@ REASSIGNMENT = Kind(
         (
             "self.moves.all(m, [has(m.replicas), has(m.replicationFactor), has(m.awayFrom)]"
             ".exists_one(one, one))",
-            "Each move has exactly one of replicas, replicationFactor and awayFrom.",
+            "Each move must have exactly one of replicas, replicationFactor and awayFrom.",
         ),
         (
             "!has(self.throttle) || "
             "quantity(self.throttle.bytesPerSecond).isGreaterThan(quantity('0'))",
-            "throttle.bytesPerSecond is more than 0; to stand still, set paused.",
+            "throttle.bytesPerSecond must be more than 0; to halt the moves, set paused: true.",
         ),
     ),
     columns=(
@@ -318,12 +318,12 @@ REBALANCE = Kind(
         (
             "!has(self.throttle) || "
             "quantity(self.throttle.bytesPerSecond).isGreaterThan(quantity('0'))",
-            "throttle.bytesPerSecond is more than 0; to stand still, set paused.",
+            "throttle.bytesPerSecond must be more than 0; to halt the moves, set paused: true.",
         ),
         (
             "!has(self.limits) || !has(self.limits.maxBytes) || "
             "quantity(self.limits.maxBytes).isGreaterThan(quantity('0'))",
-            "limits.maxBytes is more than 0; to stand still, set paused.",
+            "limits.maxBytes must be more than 0; to halt the moves, set paused: true.",
         ),
     ),
     columns=(
@@ -355,14 +355,14 @@ VERIFICATION = Kind(
         (
             "has(self.source) ? !has(self.topic) && !has(self.produce) : "
             "has(self.topic) && has(self.produce)",
-            "spec has either topic and produce, or source.",
+            "spec must have either topic and produce, or source.",
         ),
         (
             "!has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
             "self.verify.checks.all(c, c in "
             "['ReplicasEqual', 'Readable', 'NoGap', 'EpochsOrdered', 'MirrorEqual'])",
-            "With spec.source, checks are ReplicasEqual, Readable, NoGap, EpochsOrdered and "
-            "MirrorEqual.",
+            "With spec.source, checks must be among ReplicasEqual, Readable, NoGap, EpochsOrdered "
+            "and MirrorEqual.",
         ),
         (
             "has(self.source) || !has(self.verify) || !has(self.verify.checks) || "
@@ -395,7 +395,7 @@ VERIFICATION = Kind(
         (
             f"!has(self.produce) || {CONTINUOUS} || "
             "has(self.produce.records) != has(self.produce.load)",
-            "produce has either records or load.",
+            "produce must have either records or load.",
         ),
         (
             f"!{CONTINUOUS} || (has(self.produce) && has(self.produce.recordsPerSecond) && "
@@ -411,12 +411,12 @@ VERIFICATION = Kind(
         ),
         (
             f"!{CONTINUOUS} || !has(self.evidence) || !has(self.evidence.resume)",
-            "mode Continuous resumes no other run: leave evidence.resume out.",
+            "mode Continuous cannot resume another run: leave evidence.resume out.",
         ),
         (
             f"!has(self.window) || ({CONTINUOUS} && self.window.matches("
             "'^([1-5][0-9]s|[6-9][0-9]s|[1-9][0-9]{2}s|[1-5]?[0-9]m|60m|1h)$'))",
-            "window is from 10s to 1h, in mode Continuous.",
+            "window must be from 10s to 1h, and is allowed only in mode Continuous.",
         ),
         (
             "!has(self.produce) || !has(self.produce.load) || !has(self.produce.recordsPerSecond)",
@@ -425,13 +425,13 @@ VERIFICATION = Kind(
         (
             "!has(self.produce) || !has(self.produce.load) || "
             "has(self.produce.load.profile) != has(self.produce.load.findMaxRate)",
-            "produce.load has either profile or findMaxRate.",
+            "produce.load must have either profile or findMaxRate.",
         ),
         (
             "!has(self.produce) || !has(self.produce.load) || "
             "!has(self.produce.load.findMaxRate) || "
             "!has(self.runner) || !has(self.runner.executors) || self.runner.executors == 0",
-            "produce.load.findMaxRate needs runner.executors 0.",
+            "produce.load.findMaxRate is allowed only with runner.executors: 0.",
         ),
         (
             "!has(self.produce) || !has(self.produce.load) || !has(self.produce.load.profile) || "
@@ -446,15 +446,15 @@ VERIFICATION = Kind(
         ),
         (
             "!has(self.evidence) || has(self.produce)",
-            "evidence needs produce: an audit keeps no ledger.",
+            "evidence is allowed only with produce: an audit writes no records that it could list.",
         ),
     ),
     object_rules=(
         (
             # Objects older than this rule stay valid: they have a status.
             "self.metadata.name.size() <= 56 || has(self.status)",
-            "A Verification's name has at most 56 characters: its Job is NAME-driver, whose name "
-            "is a label of its pod.",
+            "A Verification's name must have at most 56 characters: its Job is NAME-driver, whose "
+            "name is a label of its pod.",
         ),
     ),
     columns=(
@@ -497,8 +497,8 @@ VERIFICATION_SCHEDULE = Kind(
     object_rules=(
         (
             "self.metadata.name.size() <= 42",
-            "A VerificationSchedule's name has at most 42 characters: it begins the names of its "
-            "Verifications.",
+            "A VerificationSchedule's name must have at most 42 characters: it begins the names of "
+            "its Verifications.",
         ),
     ),
     columns=(

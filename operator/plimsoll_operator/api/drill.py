@@ -120,13 +120,13 @@ class DrillRecord(Api, omit_defaults=False, frozen=True, kw_only=True):
 DRILL_RULES = (
     (
         "has(self.produce) || (!has(self.drill) && !has(self.budget))",
-        "drill and budget need produce: an audit writes nothing.",
+        "drill and budget are allowed only with produce: an audit writes no records.",
     ),
     (
         "!has(self.drill) || self.drill.all(s, !(s.fault in ['CutLinks', 'Evict', 'FillDisk', "
         "'KillBroker', 'LoseVolume', 'PauseBroker', 'SlowLinks']) || "
         "(has(s.target) && has(s.target.broker) != has(s.target.leaderOf)))",
-        "drill: faults of one broker need target.broker or target.leaderOf.",
+        "drill: a fault of one broker needs exactly one of target.broker and target.leaderOf.",
     ),
     (
         "!has(self.drill) || self.drill.all(s, s.fault != 'Reassign' || "

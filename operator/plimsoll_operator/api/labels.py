@@ -83,6 +83,9 @@ in RFC 3339, or a metadata offset. What is found is restored only with `RESTORE_
 WITHDRAWN = "plimsoll.dev/withdrawn"
 """Annotation of a broker's StatefulSet: the revision of the last restart that was granted and then
 withdrawn."""
+WOKEN = "plimsoll.dev/woken"
+"""Annotation of a broker's StatefulSet: the controller epoch and the metadata offset at which the
+cluster last woke from hibernation."""
 ADOPT = "plimsoll.dev/adopt"
 """Annotation of a Topic, set by its owner: the id (status.topicId) of a topic that has no Topic
 object. The annotated object declares that topic from now on."""

@@ -183,7 +183,7 @@ LISTENERS_RULES = (
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.tls) || "
         "!has(l.tls.issuerRef) || !has(l.tls.certificateSecret))",
-        "A listener's tls has certificateSecret or issuerRef, not both.",
+        "A listener's tls must not have both certificateSecret and issuerRef.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, (has(l.type) && l.type != 'ClusterIP') || "

@@ -140,20 +140,21 @@ POOLS_RULES = (
     ),
     (
         "!has(self.pools) || self.pools.all(p, self.pools.exists_one(q, q.firstId == p.firstId))",
-        "Each pool has its own firstId.",
+        "Two pools must not have the same firstId.",
     ),
     (
         "!has(self.pools) || self.pools.exists(p, p.brokers > 0)",
-        "At least one pool has brokers. Delete the LogCluster to stop it.",
+        "At least one pool must have brokers. To stop the cluster, delete the LogCluster.",
     ),
     (
         f"!has(self.pools) || self.pools.map(p, p.brokers).sum() <= {BROKERS_MAX}",
-        f"The pools have at most {BROKERS_MAX} brokers together.",
+        f"All pools together must not have more than {BROKERS_MAX} brokers.",
     ),
     (
         "!has(self.pools) || !has(oldSelf.pools) || self.pools.all(p, oldSelf.pools.all(o, "
         "o.name != p.name || o.firstId == p.firstId))",
-        "pools[].firstId is immutable: it says which brokers are the pool's. Add another pool.",
+        "pools[].firstId is immutable, because it decides which brokers are the pool's. Add "
+        "another pool.",
     ),
     (
         "!has(self.pools) || !has(oldSelf.pools) || self.pools.all(p, oldSelf.pools.all(o, "
@@ -165,8 +166,8 @@ POOLS_RULES = (
         "!has(self.pools) || has(oldSelf.pools) || self.pools.all(p, p.firstId != 0 || "
         "!has(p.storage) || !has(p.storage.storageClassName) || "
         "p.?storage.storageClassName == oldSelf.storage.?storageClassName)",
-        "The pool with firstId 0 takes over the present brokers, so it keeps their storage class. "
-        "Add a pool with another firstId for another class.",
+        "The pool with firstId 0 takes over the present brokers, so its storageClassName must be "
+        "theirs. For another class, add a pool with another firstId.",
     ),
 )
 """Rules of the CRD about `spec.pools`."""
@@ -187,8 +188,8 @@ def refusal_of(pools: tuple[Pool, ...]) -> Refusal | None:
     total = sum(pool.brokers for pool in pools)
     if not total:
         return _refused(
-            "spec.pools has no broker: a cluster needs at least one. Delete the LogCluster to stop "
-            "it."
+            "spec.pools has no broker, but a cluster needs at least one. To stop the cluster, "
+            "delete the LogCluster."
         )
     if total > BROKERS_MAX:
         return _refused(f"spec.pools has {total} brokers; the maximum is {BROKERS_MAX}.")

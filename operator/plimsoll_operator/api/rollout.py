@@ -62,17 +62,18 @@ class Rollout(Api, frozen=True, kw_only=True):
 ROLLOUT_RULES = (
     (
         "!has(self.rollout) || has(self.pools)",
-        "rollout orders pools: it needs spec.pools.",
+        "rollout states the order of pools, so it is allowed only with spec.pools.",
     ),
     (
         "!has(self.rollout) || !has(self.pools) || "
         "self.rollout.order.all(n, self.pools.exists(p, p.name == n))",
-        "rollout.order names pools of spec.pools.",
+        "rollout.order must name only pools of spec.pools.",
     ),
     (
         "!has(self.rollout) || !has(self.rollout.pauseAfterFirst) || "
         "!has(self.rollout.approval) || self.rollout.approval != 'Manual'",
-        "rollout.pauseAfterFirst is for approval Automatic: with Manual the rollout waits for you.",
+        "rollout.pauseAfterFirst is allowed only with approval Automatic: with Manual the rollout "
+        "waits for you.",
     ),
 )
 """Rules of the CRD about `spec.rollout`."""
@@ -84,17 +85,20 @@ def refusal_of(rollout: Rollout | None, pools: tuple[Pool, ...]) -> Refusal | No
     if rollout is None:
         return None
     if not pools:
-        return _refused("spec.rollout orders pools: it needs spec.pools.")
+        return _refused(
+            "spec.rollout states the order of the pools of spec.pools, which is not set: set "
+            "spec.pools, or remove spec.rollout."
+        )
     known = {pool.name for pool in pools}
     if unknown := [name for name in rollout.order if name not in known]:
         return _refused(
-            f"spec.rollout.order names {unknown[0]}, which is no pool of spec.pools: take it off, "
-            "or add the pool."
+            f"spec.rollout.order names {unknown[0]}, which is no pool of spec.pools: remove the "
+            "name, or add the pool."
         )
     if rollout.manual and rollout.pause_after_first:
         return _refused(
-            "spec.rollout.pauseAfterFirst is for approval Automatic: with Manual the rollout waits "
-            "for you. Remove one of the two."
+            "spec.rollout.pauseAfterFirst is allowed only with approval Automatic: with Manual the "
+            "rollout waits for you. Remove pauseAfterFirst, or set approval to Automatic."
         )
     return None
 

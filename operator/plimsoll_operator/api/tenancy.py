@@ -53,7 +53,8 @@ def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]
         return ""
     return (
         f"LogCluster {'/'.join(cluster.key)} takes no Users from namespace"
-        f" {user.metadata.namespace}; its owner lists namespaces in spec.users.allowedNamespaces."
+        f" {user.metadata.namespace}. Ask the LogCluster's owner to allow this namespace in"
+        " spec.users.allowedNamespaces."
     )
 
 

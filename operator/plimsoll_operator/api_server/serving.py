@@ -49,7 +49,9 @@ class OwnerAccess:
                 403, "Forbidden", "requests from web pages (with the header Origin) are refused"
             )
         scheme, _, given = headers.get("Authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be encoded otherwise.
+        shown = given.strip().encode(errors="surrogatepass")
+        right = hmac.compare_digest(shown, self.token.encode())
         if scheme.lower() != BEARER or not right:
             text = "Unauthorized: send the token that is in the local cluster's kubeconfig"
             return StatusError(401, "Unauthorized", text)

@@ -99,9 +99,10 @@ class _Set:
         self._show(len(wanted))
 
     def _pods(self) -> dict[int, StoredObject]:
-        """Return the pods that the set owns, by ordinal."""
+        """Return the pods that the set owns, by ordinal: those with names as the set gives them."""
         own = pods_of(self._server, self._stored)
-        return {int(pod.key[1].rpartition("-")[2]): pod for pod in own}
+        numbers = ((pod.key[1].removeprefix(f"{self._name}-"), pod) for pod in own)
+        return {int(number): pod for number, pod in numbers if number.isdecimal()}
 
     def _make(self, ordinal: int) -> None:
         """Create the pod `ordinal`, and before it its missing volume claims. Create no pod while

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 
-from plimsoll_operator.api_server import name_rules
+from plimsoll_operator.api_server import name_rules, required_fields
 from plimsoll_operator.api_server.defaults import with_defaults
 from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.api_server.status_errors import (
@@ -161,6 +161,7 @@ def _checked(resource: Resource, body: Object) -> Object:
     """Return the body pruned and with defaults. Raises StatusError that lists every invalid
     field."""
     causes = list(name_rules.wrong_metadata(resource.kind, body["metadata"]))
+    causes += required_fields.missing(resource.kind, body)
     if resource.check is None:
         causes += name_rules.wrong_parts(resource.kind, body)
         out = body if causes else with_defaults(resource.kind, body)

@@ -177,7 +177,8 @@ def encode(content: Content, cluster_id: UUID) -> bytes:
     if len(raw) > bytes_max:
         raise ObjectTooLarge(
             f"The metadata at offset {name.end} cannot be backed up: it takes {len(raw)} bytes, "
-            f"and an object of a backup holds at most {bytes_max}."
+            f"and an object of a backup holds at most {bytes_max}. Reduce the number of topics, "
+            "partitions and users."
         )
     stored = zlib.compress(raw, 6)
     header = _Header(
@@ -211,7 +212,10 @@ def decode(
             f"the backup object belongs to cluster {header.cluster_id}, not to cluster {cluster_id}"
         )
     if header.name != str(name):
-        raise ObjectUnreadable(f"the backup object was written under another name, {header.name}")
+        raise ObjectUnreadable(
+            f"the backup object was written under another name, {header.name}, so it was copied "
+            "or renamed"
+        )
     if hashlib.sha256(stored).hexdigest() != header.sha256:
         raise ObjectUnreadable("the backup object does not match its checksum")
     raw = _inflated(stored, header.size, bytes_max)

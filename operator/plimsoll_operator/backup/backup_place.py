@@ -97,9 +97,15 @@ class BackupPlace:
             }
             return self._make_bucket(wanted, str(self._cluster_id), login)
         except NotFound:
-            return f"Secret {name} does not exist in {namespace}; spec.backup.s3 names it."
+            return (
+                f"Secret {name}, which spec.backup.s3 names, does not exist in namespace "
+                f"{namespace}. Create it, or correct spec.backup.s3."
+            )
         except ApiError as error:
-            return f"Secret {name} cannot be read: {error.message}."
+            return (
+                f"Secret {name}, which spec.backup.s3 names, cannot be read: {error.message}. The "
+                "operator tries again."
+            )
         except (ValueError, binascii.Error) as error:
             return f"Secret {name} cannot be used for spec.backup.s3: {error}."
 

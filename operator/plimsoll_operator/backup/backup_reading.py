@@ -13,6 +13,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_copy import CopyContent
 from plimsoll_core.messages.requests import LogPosition
+from plimsoll_core.phrasing import bytes_text
 from plimsoll_operator.backup import backup_objects
 from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectUnreadable, Point
 from plimsoll_operator.backup.backup_stores import BackupStore
@@ -30,6 +31,12 @@ class BackupCopy:
     bytes: int
 
 
+_OTHERWISE = (
+    "Restore an earlier point, or a copy of the object. A running cluster mends its backup with a "
+    "new snapshot: within a day, or within an hour if you move the object elsewhere."
+)
+
+
 class NoPoint(Exception):
     """Raised if a backup has no such point, or a part of it is not proven. The message is a
     sentence."""
@@ -40,14 +47,20 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
     names = [one.name for one in await store.stored()]
     found = await asyncio.to_thread(lambda: backup_objects.chain(parsed(names), point))
     if isinstance(found, str):
-        raise NoPoint(f"The backup in {store.place} cannot be used: {found}.")
+        raise NoPoint(f"The metadata cannot be restored from the backup in {store.place}: {found}.")
     contents, size, inflated = [], 0, 0
     for name in found:
         left = backup_objects.STORED_BYTES_MAX - size
         data = await store.read(str(name), left + 1)
         size += len(data)
         if len(data) > left:
-            raise NoPoint(f"The backup in {store.place} cannot be used: it is too large.")
+            raise NoPoint(
+                f"The metadata cannot be restored from the backup in {store.place}: its objects "
+                f"up to that point have more than {bytes_text(backup_objects.STORED_BYTES_MAX)}, "
+                "the most that a restore reads. Restore an earlier point. In a running cluster "
+                "reduce the number of topics, partitions and users; within a day the operator "
+                "stores a smaller snapshot."
+            )
         try:
             decoded = await asyncio.to_thread(
                 backup_objects.decode,
@@ -55,13 +68,17 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
             )
         except ObjectUnreadable as error:
             raise NoPoint(
-                f"The backup object {name} in {store.place} cannot be used: {error}."
+                f"The metadata cannot be restored from the backup in {store.place}: object {name} "
+                f"cannot be used: {error}. {_OTHERWISE}"
             ) from None
         inflated += decoded.size
         contents.append(decoded)
     copy = await asyncio.to_thread(_proven, contents, cluster_id, point)
     if isinstance(copy, str):
-        raise NoPoint(f"The backup in {store.place} cannot be used: {copy}.")
+        raise NoPoint(
+            f"The metadata cannot be restored from the backup in {store.place}: {copy}. "
+            f"{_OTHERWISE}"
+        )
     return BackupCopy(copy=copy, at_ms=found[-1].written_ms, objects=len(found), bytes=size)
 
 

@@ -33,8 +33,8 @@ from plimsoll_operator.controller.metadata_tail import Committed, MetadataTail, 
 FINALISED_MS = 120_000
 """How long the brokers of a new cluster may take to finalise the metadata version."""
 TOO_OLD = (
-    "A backup needs metadata version 0.3, which the brokers finalise once all of them run that "
-    "release: a restored cluster skips epochs by it."
+    "A backup needs metadata version 0.3. Upgrade all brokers to that release; the version then "
+    "follows by itself, and the backup begins."
 )
 logger = logging.getLogger("plimsoll.backup")
 
@@ -190,7 +190,9 @@ class BackupWriter:
                 await self._follow(store, wanted)
             except StoreUnavailable as error:
                 self._failed(
-                    store.place, f"The backup cannot be written to {store.place}: {error}."
+                    store.place,
+                    f"The backup cannot be written to {store.place}: {error}. The operator tries "
+                    "again.",
                 )
                 await asyncio.sleep(AGAIN_S)
             except OwnedByAnother as error:
@@ -341,8 +343,8 @@ class BackupWriter:
         if why != state.not_deleted:
             if why:
                 logger.warning(
-                    "old objects of the backup of the cluster's metadata cannot be deleted; the "
-                    "operator tries again: %s",
+                    "the operator cannot delete old objects of the backup of the cluster's "
+                    "metadata and tries again; the backup itself is not affected: %s",
                     why,
                 )
             state.not_deleted = why

@@ -101,9 +101,10 @@ class RestoreDrills:
         except NoPoint as error:
             self._failed(state, str(error))
         except StoreUnavailable as error:
-            self._failed(state, f"The backup cannot be read: {error}.")
+            self._failed(state, f"The restore drill cannot read the backup: {error}.")
         except (MetadataLogError, OSError) as error:
-            self._failed(state, f"The drill's temporary directory cannot be used: {error}.")
+            why = f"The restore drill cannot use the operator's temporary directory: {error}."
+            self._failed(state, why)
         finally:
             await store.close()
 
@@ -115,23 +116,27 @@ class RestoreDrills:
         if standing not in (Standing.WITHIN, Standing.TOO_OLD):
             return (
                 f"The backup ends at offset {end}, but its last records differ from those of the "
-                "metadata log."
+                "metadata log, so it cannot restore this cluster. Give spec.backup another place."
             )
         raw = await asyncio.to_thread(encode_image, copy.image)
         if len(raw) > POINT_BYTES_MAX:
             return (
-                f"The metadata at offset {end} has {len(raw)} bytes; a restore drill can restore "
-                f"at most {POINT_BYTES_MAX}."
+                f"The metadata at offset {end} has {len(raw)} bytes, but a restore can read at "
+                f"most {POINT_BYTES_MAX}. Reduce the number of topics, partitions and users."
             )
         with tempfile.TemporaryDirectory(prefix="plimsoll-drill-") as scratch:
             image = await _through(Path(scratch), self._cluster_id, copy, raw)
         if not await asyncio.to_thread(_are_equal, image, copy.image):
             return (
-                f"The metadata that the drill restored up to offset {end} differs from the backup."
+                f"The metadata that the restore drill restored up to offset {end} differs from the "
+                "backup; this is a bug of the operator, please report it."
             )
         now = self._log.image
         if now.next_offset == end and not await asyncio.to_thread(_are_equal, image, now):
-            return f"The backup up to offset {end} differs from the cluster's committed metadata."
+            return (
+                f"The backup up to offset {end} differs from the cluster's committed metadata, so "
+                "it cannot restore this cluster. Give spec.backup another place."
+            )
         return ""
 
     async def _prove(self, store: BackupStore, state: BackupState, found: BackupCopy) -> None:
@@ -145,14 +150,15 @@ class RestoreDrills:
                     await store.delete(one.name)
         except StoreUnavailable as error:
             logger.warning(
-                "the marks that earlier restore drills left in the backup cannot be deleted; the "
-                "next drill tries again: %s",
+                "the operator cannot delete empty objects that earlier restore drills left in "
+                "the backup of the cluster's metadata; the next drill tries again, and the "
+                "backup itself is not affected: %s",
                 error,
             )
         state.proof, state.drill_due_ms, state.drill_failed = proof, None, ""
         logger.info(
-            "a restore drill succeeded: the backup in %s can be restored up to metadata offset "
-            "%d, with digest %s (%d objects, %d bytes)",
+            "a restore drill succeeded: the backup of the cluster's metadata in %s can be "
+            "restored up to metadata offset %d, with digest %s (%d objects, %d bytes)",
             *(store.place, proof.end, proof.digest, found.objects, found.bytes),
         )
         self._changed()
@@ -161,8 +167,9 @@ class RestoreDrills:
         self._again_ms = self._now_ms() + AGAIN_MS
         if why != state.drill_failed:
             logger.warning(
-                "a restore drill of the metadata's backup failed and is repeated in ten minutes: "
-                "%s",
+                "the operator could not restore the backup of the cluster's metadata in a test (a "
+                "restore drill), so do not rely on the backup; the operator tests again in ten "
+                "minutes, and the running cluster is not affected: %s",
                 why,
             )
             state.drill_failed = why

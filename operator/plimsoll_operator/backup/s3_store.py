@@ -93,11 +93,13 @@ class S3Store:
         prefix = (wanted.prefix or "").strip("/")
         self._prefix = "/".join(part for part in (prefix, directory) if part) + "/"
         if {"", ".", ".."} & set(self._prefix[:-1].split("/")):
-            raise ValueError(f"the prefix {prefix} of the bucket has an empty part, . or ..")
+            raise ValueError(
+                f'the prefix {prefix} of the bucket has a part that is empty, "." or ".."'
+            )
         try:
             self._trust = client_context(login.authority)
         except BadAuthority as error:
-            raise ValueError(f"the Secret's {AUTHORITY} {error}") from error
+            raise ValueError(f"the Secret's {AUTHORITY} cannot be used: {error}") from error
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -127,7 +129,10 @@ class S3Store:
             after = last
             if b"<IsTruncated>true</IsTruncated>" not in body:
                 return found
-        raise StoreUnavailable(f"the backup place {self.place} has more than {NAMES_MAX} objects")
+        raise StoreUnavailable(
+            f"the backup place {self.place} has more than {NAMES_MAX} objects; delete those "
+            "that are not of the backup, or give the backup a prefix of its own"
+        )
 
     async def write(self, name: str, data: bytes) -> None:
         await self._send("PUT", self._prefix + name, data=data)

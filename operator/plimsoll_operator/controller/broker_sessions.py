@@ -180,8 +180,9 @@ class BrokerSessions:
         self._probes.pop(lifetime, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             text = (
-                f"internal error while probing broker {lifetime[0]}; its session timeout still "
-                "applies"
+                f"internal error of the operator while it checked if broker {lifetime[0]} has "
+                "ended; if it has, the broker is fenced after its session timeout; please report "
+                "this bug"
             )
             context = {"message": text, "exception": error, COSTS: "a proof of death"}
             asyncio.get_running_loop().call_exception_handler(context)

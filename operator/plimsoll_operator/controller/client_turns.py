@@ -46,6 +46,11 @@ class ClientTurns:
         self._passing = False
 
     @property
+    def waiting(self) -> int:
+        """Return the number of requests, or parts of one, that wait for their turn."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
     def free(self) -> bool:
         """True if a client's request may be decided now, before any other."""
         return not self._waiting and self._has_room

@@ -212,8 +212,8 @@ def _too_large(unit: Unit) -> Refused | None:
         return refused(Reason.RecordTooLarge, sentence)
     if unit.size > DECISION_BYTES_MAX:
         text = (
-            f"The change needs {unit.size} bytes of metadata, more than one append can hold; "
-            "split it into smaller changes."
+            f"The change needs {unit.size} bytes of metadata, more than the metadata log takes at "
+            "once; split it into smaller changes."
         )
         return refused(Reason.RecordTooLarge, text)
     return None
@@ -385,15 +385,21 @@ class Committer:
         try:
             restored = await self._journal.open()
         except (LogRegressed, LogCorrupt) as error:
-            raise LogUnusable(f"The metadata log cannot be opened: {error}.") from error
+            raise LogUnusable(
+                f"The metadata log cannot be opened: {error}. The operator restores it by itself "
+                "from the brokers' copies, so start brokers that are down. Until then the "
+                "controller commits no changes; running brokers serve clients."
+            ) from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
         return restored
 
-    async def commit_alone(self, record: Record) -> None:
-        """Commit one record in a batch of its own, the first of a term. After a failure nothing is
-        queued, and the error is raised."""
-        self.queue.add((record,), Done())
+    async def commit_alone(self, records: tuple[Record, ...]) -> None:
+        """Commit one decision before the term's others, the first one in a batch of its own. After
+        a failure nothing is queued, and the error is raised: `AppendRefused` if it is too large."""
+        answer = self.queue.add(records, Done())
+        if answer.done() and isinstance(refusal := answer.result(), Refused):
+            raise AppendRefused(refusal.message)
         try:
             await self._append_next()
         except (MetadataLogError, OSError) as error:
@@ -465,14 +471,15 @@ class Committer:
         and append the next `CAUTIOUS_APPENDS` decisions one by one. Raises `TermEnded`, and drops
         nothing, if a part of the batch's group is already in the log."""
         logger.warning(
-            "the metadata log refused to append a batch of metadata changes; the change at fault "
-            "is refused, and the others are appended again one by one: %s",
+            "the API server rejected a batch of metadata changes; the operator writes the "
+            "changes again one by one and refuses only the one at fault: %s",
             error,
         )
         if self._journal.group_unfinished:
             raise TermEnded(
-                "the metadata log refused a later batch of a change of which earlier batches are "
-                "written; the next controller's term drops the unfinished change"
+                "the API server rejected a part of a metadata change, other parts of which are "
+                "already in the metadata log; the controller starts again and drops the "
+                "unfinished change"
             ) from error
         culprit = refused(Reason.RecordTooLarge, str(error))
         self._dropped(

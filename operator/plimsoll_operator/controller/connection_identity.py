@@ -98,7 +98,10 @@ class ConnectionIdentity:
 
     def _not_ours(self, who: str) -> Refused:
         mine = f"broker {self.broker_id} of cluster {self.cluster_id}"
-        text = f"This control connection belongs to {mine}; {who} must use its own connection."
+        text = (
+            f"The controller refused a request of {who} on the connection of {mine}; each broker "
+            "process must use a connection of its own."
+        )
         return refused(Reason.InvalidRequest, text)
 
 
@@ -143,7 +146,9 @@ class Strangers:
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
             del self._held[oldest]
-            oldest.close("too many connections that did not name their broker are open")
+            oldest.close(
+                "too many connections are open that have not said which broker they belong to"
+            )
 
     def left(self, connection: ClosableConnection) -> None:
         """Remove a connection that is closed or has named its broker. Does nothing if it was

@@ -253,7 +253,9 @@ class ServerConnection(asyncio.Protocol):
         if self._peer is not None:
             self._identity.is_known(self._peer.cluster_id, self._peer.broker_id)
         if len(self._server.connections) > CONNECTIONS_MAX:
-            self.close("the controller has as many connections as it may have")
+            self.close(
+                f"the controller has {CONNECTIONS_MAX} connections, the most that it accepts"
+            )
             return
         self._server.strangers.came(self)
         loop = asyncio.get_running_loop()
@@ -264,12 +266,15 @@ class ServerConnection(asyncio.Protocol):
         is not identified as a registered broker's after `STRANGER_MS_MAX` and no request of it is
         in progress. Otherwise run again `FIRST_FRAME_MS_MAX` later. Called by a timer."""
         if self._silent:
-            self.close("the peer sent no complete request in time")
+            self.close(f"the peer sent no complete request within {FIRST_FRAME_MS_MAX // 1000} s")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
         else:
-            self.close("the peer did not identify itself as a registered broker in time")
+            self.close(
+                "the peer did not identify itself as a registered broker within "
+                f"{STRANGER_MS_MAX // 1000} s"
+            )
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -283,7 +288,7 @@ class ServerConnection(asyncio.Protocol):
                     "connections of unknown brokers hold too many bytes of incomplete requests"
                 )
         except (control.MalformedControlMessage, FrameTooLarge) as error:
-            self.close(f"the peer sent no valid control request: {error}")
+            self.close(f"the peer sent no valid request to the controller: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
             self._broke(self._handling, error)
 
@@ -291,7 +296,10 @@ class ServerConnection(asyncio.Protocol):
         """Report a bug in handling a request of this `kind`, and close the connection. A bug in a
         decision has already ended the controller's term."""
         self._server.failures.met(kind, error)
-        self.close("the controller met an internal error while it handled a request of the peer")
+        self.close(
+            "the operator met an internal error while it handled a request of the peer; the error "
+            "is in the operator's log, please report it"
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -326,10 +334,13 @@ class ServerConnection(asyncio.Protocol):
         # An answered request may not be `_finished` yet when the broker sends the next.
         waiting = (of for work, of in self._tasks.items() if not work.done())
         if kind in ONE_AT_A_TIME and kind in waiting:
-            self.close(f"the peer sent a second {kind} before the first was answered")
+            self.close(f"the peer sent a second request {kind} before the first was answered")
             return
         if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
-            self.close(f"the peer sent a registration of {size} bytes, which is too large")
+            self.close(
+                f"the peer sent the registration of a broker with {size} bytes; at most "
+                f"{REGISTRATION_BYTES_MAX} are accepted"
+            )
             return
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
@@ -520,7 +531,10 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
-            self.close("the peer does not read the controller's replies")
+            self.close(
+                "the peer did not read the controller's replies, of which more than "
+                f"{WRITE_BUFFER_BYTES_MAX} bytes waited to be sent"
+            )
             return
         self._transport.write(control.encode_reply(correlation_id, body))
 

@@ -10,7 +10,6 @@ controller" and "The metadata log lives on the Kubernetes API".
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
@@ -138,7 +137,9 @@ class _Emptied(_Regressed):
         if expected:
             volumes = f"volumes of {brokers_text(sorted(expected))} exist"
             what = f"{volumes}, and the operator restores the log from them"
-        super().__init__(f"The metadata log is empty, but {what}; until then nothing is committed.")
+        super().__init__(
+            f"The metadata log is empty, but {what}. Until then the controller commits no changes."
+        )
         self.expected = expected
 
 
@@ -186,8 +187,10 @@ class Controller:
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
         )
         self._ended: asyncio.Future[None] | None = None
-        self._active = False
+        # Set by `stop`, until `run` has returned.
         self._stopping = asyncio.Event()
+        # Set while the controller is active, which nothing else says: a task that finds it inactive
+        # and waits for it must never get an answer at once.
         self._activated = asyncio.Event()
         self._opinion_until_ms = 0
         # `ControllerOptions.waited_ms` at the last tick.
@@ -237,7 +240,7 @@ class Controller:
     @property
     def active(self) -> bool:
         """Return True between a completed take-over and the end of the term."""
-        return self._active
+        return self._activated.is_set()
 
     @property
     def epoch(self) -> ControllerEpoch:
@@ -252,6 +255,11 @@ class Controller:
     def waiting(self) -> int:
         """Return the number of decisions that are not committed yet."""
         return self._committer.queue.queued
+
+    @property
+    def clients_waiting(self) -> int:
+        """Return the number of clients' requests that wait for their turn to be decided."""
+        return self._clients.waiting
 
     @property
     def unconfirmed(self) -> bool:
@@ -300,6 +308,12 @@ class Controller:
         self._restoration.hear(request, controller_epoch)
         return self.stalled
 
+    def look_at_choice(self) -> None:
+        """Have a restore that waits for brokers decide again, as a person may have confirmed a
+        history. Called when the LogCluster has changed."""
+        if self._restoration is not None:
+            self._restoration.look_again()
+
     async def offered(self, offer: OfferMetadataCopy) -> CopyWanted:
         """Return what is wanted of the copy that a broker offers, or of its rest."""
         if self._restoration is None:
@@ -316,7 +330,7 @@ class Controller:
         active controller, if the term ends first, or if the request reports metadata that
         contradicts this log, which ends the term. Raises `DecisionFailed` after a bug, which ends
         the term too."""
-        if not self._active:
+        if not self.active:
             self._claims.hear_between_terms(request)
             if self._restoration is not None:
                 self._restoration.hear(request, ControllerEpoch(0))
@@ -325,10 +339,16 @@ class Controller:
             return dismissal
         if not self._consistent(request):
             return answered(
-                not_controller("A broker holds metadata that contradicts the metadata log; retry.")
+                not_controller(
+                    "The controller checks its metadata log, because a broker reported other "
+                    "metadata; retry."
+                )
             )
         if isinstance(request, BrokerProvenDead):
-            text = "LogCluster %s: broker %d has certainly ended and is fenced at once: %s"
+            text = (
+                "LogCluster %s: the process of broker %d has ended, so the controller fences "
+                "the broker at once: %s"
+            )
             logger.info(text, self.name, request.broker_id, request.evidence)
         return self._decide(request)
 
@@ -349,7 +369,7 @@ class Controller:
         to hand over to another one, which ends the term; while this process is starved of processor
         time it decides by itself instead. Raises `DecisionFailed` after a bug, which ends the term
         too."""
-        if not self._active:
+        if not self.active:
             return None
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
@@ -365,7 +385,7 @@ class Controller:
             self._end(error)
             raise DecisionFailed(
                 "the controller met an internal error when it decided on the request "
-                f"{type(request).__name__}: {error!r}"
+                f"{type(request).__name__}; please report it: {error!r}"
             ) from error
         return committed, decision.again
 
@@ -380,7 +400,12 @@ class Controller:
         if not is_dismissed(known, request) or not is_foreign(self.tail, request):
             return None
         if self.unconfirmed:
-            return answered(not_controller("Another controller may have replaced this one; retry."))
+            return answered(
+                not_controller(
+                    "This operator may no longer be the active controller, so it did not carry out "
+                    "the request; retry."
+                )
+            )
         assert isinstance(request, RegisterBroker | Heartbeat), "it reports a position"
         return asyncio.ensure_future(self._dismissed(request.broker_id))
 
@@ -401,8 +426,8 @@ class Controller:
         if claim.controller_epoch > self.epoch:
             self._end(
                 AppendConflict(
-                    "a broker already follows a newer controller, of epoch "
-                    f"{claim.controller_epoch}"
+                    "a broker already follows another operator as its controller, with the newer "
+                    f"epoch {claim.controller_epoch}"
                 )
             )
         else:
@@ -413,7 +438,7 @@ class Controller:
         """Commit records of the controller itself, which need no decision (`SnapshotTaken`). Return
         Done after the commit. Return a refusal if this is not the active controller, if the records
         are too large, or if the term ends first."""
-        if not self._active:
+        if not self.active:
             return not_controller(NOT_ACTIVE)
         return await self._committer.queue.add(records, Done())
 
@@ -422,7 +447,7 @@ class Controller:
         the oldest of them are no longer kept. Without new metadata wait as long as the request
         allows, then return an update without batches. Return a refusal if this is not the active
         controller, or the broker's position contradicts this log."""
-        if not self._active:
+        if not self.active:
             return self.stalled or not_controller(NOT_ACTIVE)
         return await update_for(fetch, self)
 
@@ -449,8 +474,8 @@ class Controller:
                 await self._serve()
             except AppendConflict as error:
                 logger.warning(
-                    "LogCluster %s: another controller wrote to the metadata log, so this "
-                    "operator stops leading the cluster: %s",
+                    "LogCluster %s: another operator wrote to the metadata log, so this one "
+                    "stops leading the cluster; one of them takes over by itself: %s",
                     *(self.name, error),
                 )
                 return Outcome.DEPOSED
@@ -462,7 +487,12 @@ class Controller:
                 newer = isinstance(error, UnknownRecord)
                 why = too_new(error) if newer else unusable(error)
                 self.stalled = why
-                logger.error("LogCluster %s: %s", self.name, why.message)
+                logger.error(
+                    "LogCluster %s: this operator cannot lead the cluster; brokers serve as "
+                    "before, and the condition Stalled of the LogCluster says what happens next: "
+                    "%s",
+                    *(self.name, why.message),
+                )
                 if newer:
                     return Outcome.TOO_NEW
                 if not await self._restored(error, why):
@@ -470,8 +500,8 @@ class Controller:
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
                     logger.warning(
-                        "LogCluster %s: an error ended this controller's term (%r); the "
-                        "controller reopens the metadata log and continues by itself",
+                        "LogCluster %s: an error stopped this controller (%r); it reads the "
+                        "metadata log again and continues by itself",
                         *(self.name, error),
                     )
                 self._drop(f"{NOT_LEADING}: {error}")
@@ -510,7 +540,7 @@ class Controller:
             self._begins_anew = restoration.holds_nothing
         except (MetadataLogError, OSError) as failure:
             text = f"{why.message} The metadata log could not be restored: {failure}."
-            self.stalled = refused(Reason.MetadataRegressed, text)
+            self.stalled, self.not_restored = refused(Reason.MetadataRegressed, text), None
             return False
         finally:
             self._restoration = None
@@ -520,8 +550,8 @@ class Controller:
             return True
         if self._begins_anew:
             logger.info(
-                "LogCluster %s: no broker's volume holds metadata of an earlier metadata log, so "
-                "the controller begins a new one",
+                "LogCluster %s: there is no metadata log yet, and no broker has a volume with an "
+                "earlier one, so the controller begins a new log",
                 self.name,
             )
             return True
@@ -533,7 +563,11 @@ class Controller:
     async def _stored(self, error: Exception) -> StoredLog:
         if isinstance(error, _Regressed):
             return StoredLog(opened=await self._log.open())
-        return StoredLog(batches=await self._log.remains(), damage=str(error))
+        return StoredLog(
+            batches=await self._log.remains(),
+            damage=str(error),
+            snapshot=await self._log.newest_snapshot(),
+        )
 
     async def _unless_stopped(
         self, work: Coroutine[Any, Any, Restore | NotRestored]
@@ -553,24 +587,30 @@ class Controller:
 
     async def stop(self) -> None:
         """Stop deciding at once, wait up to `STOP_MS_MAX` milliseconds for queued decisions to be
-        committed, drop the others, and end `run`."""
-        self._active = False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_MS_MAX / 1000):
-                while self._committer.queue.queued and self._ended and not self._ended.done():
-                    await asyncio.wait([self._ended], timeout=0.02)
+        committed, drop the others, and end `run`. A take-over that is under way ends without a
+        decision."""
         self._stopping.set()
-        self._end(TermEnded("stopped"))
+        self._activated.clear()
+        # Callers clean up after a cancellation: there `asyncio.timeout` of Python 3.11.2 raises
+        # CancelledError.
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + STOP_MS_MAX / 1000
+        try:
+            while self._committer.queue.queued and self._ended and not self._ended.done():
+                if loop.time() >= until_s:
+                    break
+                await asyncio.wait([self._ended], timeout=0.02)
+        finally:
+            self._end(TermEnded("stopped"))
 
     def _drop(self, why: str) -> None:
-        self._active = False
         self._activated.clear()
         self._reachable.clear()
         self._committer.queue.drop(why)
 
     def _end(self, error: Exception) -> None:
         """End the present term by the exception `error`, which `run` handles."""
-        self._active = False
+        self._activated.clear()
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # mark as retrieved: a cancelled `run` never reads it
@@ -601,7 +641,7 @@ class Controller:
                 restored=self._restored_row() if restored.fresh else None,
             )
             try:
-                await self._committer.commit_alone(change)
+                await self._committer.commit_alone((change,))
                 break
             except (AppendConflict, SnapshotRequired) as error:
                 # Another controller wrote after our read: during a take-over, read on.
@@ -609,15 +649,18 @@ class Controller:
                     raise
                 if isinstance(error, SnapshotRequired):
                     await self.snapshotter.make_room(restored, self._committer)
+        self._begins_anew = False  # the log has a record from now on: an empty one lost it
         self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
+        if restored.fresh:
+            await self._skip_lost()
         self.stalled, self.not_restored, self._just_restored = None, None, None
-        self._active = True
+        if self._stopping.is_set():
+            raise TermEnded("stopped")
         self._reachable.set()
         opinion = self._clock.now_ms() < self._opinion_until_ms
         self._opinion_until_ms = 0
-        activation = Activated(
-            cluster_name=self.name, second_opinion=opinion, restored=restored.fresh
-        )
+        activation = Activated(cluster_name=self.name, second_opinion=opinion)
+        # Its first turn is before those of tasks that wait for the activation.
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         self.stats.took_over(self._clock.now_ms() - began_ms)
@@ -639,6 +682,13 @@ class Controller:
         if expected or offer is not None:
             raise _Emptied(expected)
 
+    async def _skip_lost(self) -> None:
+        """Commit what the first term of a restored log decides before all else. Raise an error if
+        that fails; the next term finds the log as fresh as before."""
+        request, now_ms = Activated(restored=True), self._clock.now_ms()
+        if records := decide(self.image, self.soft, request, now_ms, self.settings).records:
+            await self._committer.commit_alone(records)
+
     def _restored_row(self) -> HistoryRestored | None:
         """Return what the log tells of its restore; nothing before it can. If another term restored
         it and ended at once, that the log was restored is all that is known, besides what the log
@@ -655,7 +705,7 @@ class Controller:
     async def _activate(self, activation: Activated) -> None:
         """Decide the activation until it is committed. It finishes what the previous term left
         undone, and no later request does so."""
-        while self._active:
+        while self.active:
             if not isinstance(await self._decide(activation), Refused):
                 return
             await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
@@ -695,7 +745,7 @@ class Controller:
                 if task.done():
                     task.result()
         finally:
-            self._active = False
+            self._activated.clear()
             helpers = [*workers, *([self._background] if self._background else [])]
             for helper in helpers:
                 helper.cancel()
@@ -707,7 +757,7 @@ class Controller:
         waited_ms = self._waited_ms - before_ms
         if is_starved(waited_ms, self.options.tick_ms + late_ms):
             self._starved_until_ms = self._clock.now_ms() + STARVED_MS
-        if self._active:
+        if self.active:
             late_ms = max(late_ms, waited_ms)
             self._decide(Tick(late_ms=late_ms)).add_done_callback(heard)
 

@@ -36,6 +36,8 @@ class InsideServer:
 
     def __init__(self) -> None:
         self.committed: dict[UUID, Callable[[], Inside]] = {}
+        # Tells if peers without a certificate are refused whatever is committed.
+        self.demands_tls: dict[UUID, Callable[[], bool]] = {}
         # Called with the cause when a peer that is of the cluster, or claims to be, is refused.
         self.tell: dict[UUID, Callable[[str], None]] = {}
         self.refusals = Refusals()
@@ -55,6 +57,7 @@ class InsideServer:
         self.committed.pop(cluster_id, None)
         self._shown.pop(cluster_id, None)
         self.tell.pop(cluster_id, None)
+        self.demands_tls.pop(cluster_id, None)
 
     def asking_first(self, protocol: Callable[[], Any]) -> Callable[[], asyncio.BaseProtocol]:
         """Return the protocol factory of a server that makes a TLS handshake first and then runs
@@ -85,7 +88,8 @@ class InsideServer:
         if peer is not None:
             reason = refuses_broker(inside, cluster_id, peer)
         else:
-            reason = PLAINTEXT if inside.mode is InsideMode.REQUIRED else ""
+            demands = self.demands_tls.get(cluster_id, lambda: False)
+            reason = PLAINTEXT if inside.mode is InsideMode.REQUIRED or demands() else ""
         if reason:
             self.refusals.met(reason, f"a peer of cluster {cluster_id}")
             self._tell(cluster_id, reason)

@@ -81,11 +81,11 @@ class Claims:
             self._claims.pop(request.broker_id, None)
             return None
         logger.warning(
-            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), but the "
-            "metadata log ends at offset %d in epoch %d: the broker's metadata is %s; the "
-            "controller reopens the log to check that",
-            *(request.broker_id, position.applied_offset, position.nonce),
-            *(position.controller_epoch, tail.end, epoch, standing.value),
+            "broker %d has metadata up to offset %d (controller epoch %d), but the metadata log "
+            "ends at offset %d (epoch %d): the broker's metadata is %s; the controller reads the "
+            "log again, and the condition Stalled of the LogCluster says if you must act",
+            *(request.broker_id, position.applied_offset, position.controller_epoch),
+            *(tail.end, epoch, standing.value),
         )
         self._note(request.broker_id, position)
         return position
@@ -119,9 +119,9 @@ class Claims:
             for broker_id, claim in self._against(tail).items():
                 if claim.said_at_ms < asked_at_ms:
                     logger.warning(
-                        "broker %d reported metadata which the metadata log lacks, but has not "
-                        "repeated the report; the controller leads in spite of it, and stops "
-                        "leading if the broker reports that again",
+                        "broker %d once reported metadata that the metadata log lacks, but has "
+                        "not repeated this; the controller goes on leading, and stops if the "
+                        "broker reports it again; nothing needs to be done",
                         broker_id,
                     )
                     del self._claims[broker_id]
@@ -129,9 +129,10 @@ class Claims:
         for broker_id, claim in against.items():
             return (
                 f"The metadata log went back in time: it ends at {tail.end}, but broker "
-                f"{broker_id} holds committed metadata up to {claim.position.applied_offset} "
-                "that is not in it. The controller commits nothing more. Brokers that run serve by "
-                "the metadata that they have; one that restarts waits."
+                f"{broker_id} holds committed metadata up to {claim.position.applied_offset} that "
+                "is not in it. Until the operator has restored the log from the brokers' copies, "
+                "it commits no changes; running brokers serve clients, and a broker that "
+                "restarts waits."
             )
         return None
 

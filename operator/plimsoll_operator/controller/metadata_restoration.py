@@ -29,6 +29,8 @@ from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBrok
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.controller.commit_queue import Restored, replay
 from plimsoll_operator.controller.decision_clock import Clock
+from plimsoll_operator.controller.log_agreement import Agreement, agreement
+from plimsoll_operator.controller.metadata_regression_claims import EPOCHS_AHEAD_MAX
 from plimsoll_operator.controller.restore_decision import (
     CONTRADICTIONS,
     NotRestored,
@@ -82,7 +84,10 @@ async def read_in_time(read: ReadBackup, point_asked: Callable[[], bool]) -> Bac
         async with asyncio.timeout(BACKUP_S):
             return await read()
     except TimeoutError:
-        why = f"The backup could not be read within {BACKUP_S:.0f} seconds."
+        why = (
+            f"The backup could not be read within {BACKUP_S:.0f} seconds, so the operator does not "
+            "restore the metadata log from it now."
+        )
         return BackupOffer(why=why, asked=point_asked())
 
 
@@ -141,7 +146,10 @@ class Restoration:
         self._changed = asyncio.Event()
         self._heard_at_ms = clock.now_ms()
         self._replay: Restored | None = None
-        self._epoch = 0
+        # What the log says about a copy, and that copy.
+        self._compared: tuple[ProvenCopy, Agreement] | None = None
+        # The highest controller epoch that each broker has named; None: of requests without one.
+        self._epochs: dict[BrokerId | None, int] = {}
         self._over = False
 
     @property
@@ -159,7 +167,7 @@ class Restoration:
     def hear(self, request: object, controller_epoch: int) -> None:
         """Note the position that a broker reports in a registration or heartbeat, and the highest
         controller epoch that it knows."""
-        self._epoch = max(self._epoch, controller_epoch)
+        self._note_epoch(getattr(request, "broker_id", None), controller_epoch)
         if isinstance(request, RegisterBroker | Heartbeat) and request.position is not None:
             if isinstance(request, RegisterBroker) and request.volume_is_empty:
                 self._unused.add(request.broker_id)
@@ -171,7 +179,7 @@ class Restoration:
         that is known."""
         if self._over:
             return CopyWanted()
-        self._epoch = max(self._epoch, offer.controller_epoch)
+        self._note_epoch(offer.broker_id, offer.controller_epoch)
         self._note(offer.broker_id, offer.position, offer)
         if offer.data and (wanted := await self._part(offer)) is not None:
             return wanted
@@ -189,7 +197,7 @@ class Restoration:
     def _note(
         self, broker_id: BrokerId, position: LogPosition, offer: OfferMetadataCopy | None = None
     ) -> None:
-        self._epoch = max(self._epoch, position.controller_epoch)
+        self._note_epoch(broker_id, position.controller_epoch)
         known = self._offered.get(broker_id)
         beyond = known.acted_beyond if known is not None and offer is None else False
         now = Offered(
@@ -202,6 +210,9 @@ class Restoration:
         self._offered[broker_id] = now
         self._heard_at_ms = self._clock.now_ms()
         self._changed.set()
+
+    def _note_epoch(self, broker_id: BrokerId | None, epoch: int) -> None:
+        self._epochs[broker_id] = max(self._epochs.get(broker_id, 0), epoch)
 
     async def _part(self, offer: OfferMetadataCopy) -> CopyWanted | None:
         """Take a part of the copy that was asked for, and return the request for the next. Return
@@ -231,8 +242,8 @@ class Restoration:
         found = await asyncio.to_thread(prove)
         if isinstance(found, str):
             logger.warning(
-                "the copy of the metadata from broker %d is not used to restore the metadata log; "
-                "other brokers' copies are tried: %s",
+                "the operator restores the metadata log, but cannot use broker %d's copy of it; "
+                "it tries the other brokers' copies: %s",
                 *(offer.broker_id, found),
             )
             self._unproven[offer.broker_id] = found
@@ -254,6 +265,10 @@ class Restoration:
             for one in rest
             if one.broker_id is not None and _contradicts(first, one.position)
         }
+
+    def look_again(self) -> None:
+        """Decide again: a person may have confirmed a history."""
+        self._changed.set()
 
     # --- the attempt -----------------------------------------------------------------------------
 
@@ -319,7 +334,18 @@ class Restoration:
             log=log,
             confirmed=self._confirmed(),
             expected=self._expected,
+            agreement=None if self._compared is None else self._compared[1],
         )
+
+    async def _compare(self, log: StoredLog) -> None:
+        """Compare the copy that reaches furthest with the log, once for each copy."""
+        while log.opened is not None and (copy := self._copy) is not None:
+            if self._compared is not None and self._compared[0] is copy:
+                return
+            found = await asyncio.to_thread(
+                agreement, copy.image, copy.tail, log.opened, self._cluster_id
+            )
+            self._compared = (copy, found)
 
     async def _replayed(self, log: StoredLog) -> StoredLog:
         """Return the log with what it replays to. It is replayed once in an attempt."""
@@ -336,6 +362,7 @@ class Restoration:
             self._ask()
             if self._copy is not None:
                 log = await self._replayed(log)
+                await self._compare(log)
             decision = decide_restore(self._case(log))
             if isinstance(decision, Restore):
                 return decision
@@ -346,9 +373,31 @@ class Restoration:
                 began_ms + self._options.all_ms, self._heard_at_ms + self._options.quiet_ms
             )
             hopeless = not WAITS & set(decision.reasons) and self._transfer is None
-            if now_ms >= until_ms or hopeless:
+            if now_ms >= until_ms or hopeless or self._all_sent():
                 return decision
             await set_within(self._changed, (until_ms - now_ms) / 1000)
+
+    def _all_sent(self) -> bool:
+        """Return True if the log is empty, every broker that may hold metadata has offered its
+        copy, or has said that it has none, and each copy that may change the decision was judged:
+        nothing more is awaited."""
+        copy = self._copy
+        if not self._expected or self._transfer is not None:
+            return False
+        if copy is None:
+            told = [self._offered.get(broker_id) for broker_id in self._expected]
+            return all(one is not None and one.position.nonce is None for one in told)
+        return all(self._has_sent(b, copy) for b in self._expected | set(copy.image.brokers))
+
+    def _has_sent(self, broker_id: BrokerId, copy: ProvenCopy) -> bool:
+        one = self._offered.get(broker_id)
+        if one is None or one.position.nonce is None:
+            return one is not None  # a broker without metadata offers no copy
+        if not one.sends:
+            return False
+        have = self._others.get(broker_id)
+        judged = broker_id in self._unproven or (have is not None and have.position == one.position)
+        return judged or not _contradicts(copy, one.position)
 
     def _ask(self) -> None:
         """Ask for the copy that reaches furthest, unless it is here or on its way, then for those
@@ -378,8 +427,15 @@ class Restoration:
         have = self._others.get(broker_id)
         return _contradicts(copy, position) and (have is None or have.position != position)
 
+    def _highest_epoch(self, least: int) -> int:
+        """Return the highest controller epoch that anybody named, at least that of the history,
+        `least`. One that is implausibly far above it is ignored as forged: no later term could
+        count on from it."""
+        named = (one for one in self._epochs.values() if one <= least + EPOCHS_AHEAD_MAX)
+        return max((least, *named))
+
     async def _write(self, restore: Restore) -> None:
-        epoch = max(self._epoch, int(restore.image.controller_epoch)) + EPOCHS_ABOVE
+        epoch = self._highest_epoch(int(restore.image.controller_epoch)) + EPOCHS_ABOVE
         history = RestoredHistory(
             image_bytes=await asyncio.to_thread(encode_image, restore.image),
             end_offset=restore.image.next_offset,
@@ -388,13 +444,13 @@ class Restoration:
         )
         await self._log.restore(history)
         logger.warning(
-            "the metadata log had lost records; it was restored up to offset %d from %s, and the "
-            "next term begins above controller epoch %d; %s",
+            "the metadata log had lost records; the operator restored it up to offset %d from "
+            "%s, and the next controller epoch is above %d; %s",
             *(restore.image.next_offset, source_text(restore), epoch),
-            "newer decisions may be missing: compare topics, users and partitions with what you "
+            "newer changes may be missing: compare topics, users and partitions with what you "
             "expect"
             if restore.confirmed
-            else "no decision that a broker applied is missing",
+            else "no change that a broker knew is missing, so nothing needs to be done",
         )
 
 

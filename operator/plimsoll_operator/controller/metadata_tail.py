@@ -168,15 +168,17 @@ async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | R
     if standing in (Standing.AHEAD, Standing.DIFFERENT):
         return refused(
             Reason.MetadataRegressed,
-            f"Broker {fetch.broker_id} holds metadata up to {fetch.offset} that is not in this "
-            f"log, which ends at {tail.end}.",
+            f"Broker {fetch.broker_id} has metadata up to offset {fetch.offset} that is not in "
+            f"the metadata log, which ends at {tail.end}. The controller finds out which of the "
+            "two is right, and sends the broker no metadata until then.",
         )
     if standing is Standing.FORGOTTEN:
         return refused(
             Reason.MetadataRegressed,
-            f"Broker {fetch.broker_id} holds metadata up to {fetch.offset}, of a controller term"
-            " that this log no longer knows, so the controller cannot tell if it is of this log."
-            " If etcd was not restored since, delete the broker's directory __cluster_metadata.",
+            f"Broker {fetch.broker_id} has metadata up to offset {fetch.offset} from a controller "
+            "epoch that the metadata log no longer knows, so the controller cannot check it. If "
+            "etcd was not restored from a backup, stop the broker and delete its directory "
+            "__cluster_metadata: the controller sends the metadata again.",
         )
     if standing is Standing.TOO_OLD:
         return await _snapshot_update(log.image, tail)

@@ -36,9 +36,9 @@ def dismissed(keep_logs: tuple[tuple[str, tuple[int, ...]], ...]) -> Refused:
     """Return the refusal of a broker if a person gave up its copy of the metadata. `keep_logs`: the
     logs that it must not set aside (`Refused`)."""
     text = (
-        "A person gave up this broker's copy of the metadata: the metadata log has another "
-        "history. The broker drops the copy, sets aside for a day the logs that other brokers have "
-        "too, and copies those anew."
+        "A person confirmed a restore of the metadata log that contradicts this broker's copy of "
+        "the metadata. The broker deletes its copy. It replaces each log of which another broker "
+        "has a complete replica by that replica, and keeps the old log for a day."
     )
     return replace(refused(Reason.MetadataDismissed, text), keep_logs=keep_logs)
 

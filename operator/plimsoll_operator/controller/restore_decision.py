@@ -40,8 +40,10 @@ from plimsoll_operator.controller.history_differences import (
     only_holders,
     parted_records,
 )
+from plimsoll_operator.controller.log_agreement import Agreement, agreement
+from plimsoll_operator.controller.metadata_regression_claims import EPOCHS_AHEAD_MAX
 from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
-from plimsoll_operator.metalog.interface import Batch, OpenedLog
+from plimsoll_operator.metalog.interface import Batch, OpenedLog, SnapshotEnd
 
 CONTENT_BYTES_MAX = 1024 * 1024 * 1024
 """Most bytes of a decompressed copy."""
@@ -85,10 +87,12 @@ LIFETIMES = (
     r.BrokerShutdownStarted,
     r.PartitionsChanged,
     r.ProducerIdsAllocated,
+    r.CertificatesAllowed,
     r.SnapshotTaken,
 )
 """Records of brokers' starts and stops, and of what follows from them. One broker's copy is enough
-for these: a single broker may follow the log alone while the others are down."""
+for these: a single broker may follow the log alone while the others are down. The operator declares
+certificates again at once."""
 
 _content = msgspec.msgpack.Decoder(CopyContent)
 
@@ -170,7 +174,8 @@ def _prove(
     nonce, epoch = content.nonce, content.controller_epoch
     try:
         for batch in content.batches:
-            if batch.base_offset != image.next_offset or batch.controller_epoch < epoch:
+            steps = batch.controller_epoch - epoch
+            if batch.base_offset != image.next_offset or not 0 <= steps <= EPOCHS_AHEAD_MAX:
                 return f"its batch at offset {batch.base_offset} does not follow the one before"
             records = read_records(batch.records_json)
             if len(records) != batch.record_count:
@@ -215,12 +220,14 @@ class Offered:
 class StoredLog:
     """What is left of the metadata log in storage. `opened`: the log, if it can be opened;
     `replayed`: the same once it is replayed; `batches`: otherwise all batches that are still
-    stored, in order; `damage`: why it cannot."""
+    stored, in order; `damage`: why it cannot be opened; `snapshot`: the end of the newest snapshot
+    that is still stored."""
 
     opened: OpenedLog | None = None
     replayed: Restored | None = None
     batches: tuple[Batch, ...] = ()
     damage: str = ""
+    snapshot: SnapshotEnd | None = None
 
 
 class Unsure(Enum):
@@ -311,7 +318,8 @@ class RestoreCase:
     that reaches furthest; `others`: proven copies of other histories; `unproven`: why a broker's
     copy is not proven; `log`: what is stored; `confirmed`: the history that a person confirmed, or
     empty; `expected`: brokers with volumes, if the log is empty; `exact`: True if a person asks for
-    this end, and nothing after it."""
+    this end, and nothing after it. `agreement`: what the log says about a broker's copy, None if it
+    was not compared yet."""
 
     offered: Mapping[BrokerId, Offered]
     log: StoredLog
@@ -321,6 +329,7 @@ class RestoreCase:
     confirmed: str = ""
     expected: frozenset[BrokerId] = frozenset()
     exact: bool = False
+    agreement: Agreement | None = None
 
 
 def decide_restore(case: RestoreCase) -> Restore | NotRestored:
@@ -343,8 +352,9 @@ def decide_restore(case: RestoreCase) -> Restore | NotRestored:
         return _restore_copy(case, copy, ends, confirmed=True)
     doubts = tuple(sentence for _, sentence in found)
     text = (
-        f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored "
-        f"without a person: {'; '.join(doubts)}."
+        f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. The operator does not "
+        f"restore it by itself, because {'; '.join(doubts)}. See what can be chosen with `kubectl "
+        "plimsoll restore-metadata`."
     )
     offers = () if of_log else (_offer_of_copy(case, copy, ends, kept),)
     return NotRestored(
@@ -384,20 +394,23 @@ def _without_copies(
     a longer one: a broker sets no log aside for a backup, since all would do so. `asked`: True if a
     person asks for a point of it."""
     doubts = tuple(sentence for _, sentence in found)
-    keep = f"To keep the brokers' history, remove the annotation {RESTORE_FROM_BACKUP}. "
+    keep = (
+        f"To keep the brokers' newer metadata, remove the annotation {RESTORE_FROM_BACKUP} "
+        "from the LogCluster. "
+    )
     text = (
         f"{_holder(copy)} metadata up to offset {copy.image.next_offset}. It is not restored: "
         f"{'; '.join(doubts)}. A broker's copy wins over a backup. {keep if asked else ''}To lose "
         f"the brokers' newer metadata and go back to the backup, stop {brokers_text(against)} and "
-        "delete the directory __cluster_metadata from their volumes."
+        "delete the directory log/__cluster_metadata from their volumes."
     )
     return NotRestored(reasons=tuple(reason for reason, _ in found), sentence=text, doubts=doubts)
 
 
 def _holder(copy: ProvenCopy) -> str:
     if copy.broker_id is None:
-        return "The backup has proven"
-    return f"Broker {copy.broker_id} holds the newest proven"
+        return "The backup has intact"
+    return f"Broker {copy.broker_id} has the newest intact copy of the"
 
 
 def _offer_of_copy(
@@ -570,11 +583,16 @@ def _standing_in(log: Restored, position: LogPosition) -> Standing:
 def _no_copy(case: RestoreCase) -> str:
     if case.unproven:
         broker_id, why = next(iter(sorted(case.unproven.items())))
-        return f"The metadata copy of broker {broker_id} cannot be used: {why}."
+        return (
+            f"Broker {broker_id}'s copy of the metadata log cannot be used to restore it: {why}. "
+            "Start the brokers that are down, because the operator also tries their copies."
+        )
     if case.offered:
         answered = sentence_start(brokers_text(case.offered))
-        return f"{answered} answered, but sent no copy of the metadata that can be restored."
-    return "No broker has sent its copy of the metadata so far."
+        return f"{answered} answered, but sent no copy of the metadata log that can be restored."
+    return (
+        "No broker has sent its copy of the metadata log so far; start the brokers that are down."
+    )
 
 
 def _ends(copy: ProvenCopy, offered: Mapping[BrokerId, Offered]) -> tuple[BrokerId, ...]:
@@ -594,21 +612,27 @@ def _uncertain(
     if copy.broker_id is None:
         yield Unsure.BACKUP, "decisions after that offset would be lost"
     for broker_id, why in sorted(case.unproven.items()):
-        yield Unsure.UNPROVEN, f"the copy of broker {broker_id} is not proven, since {why}"
+        yield Unsure.UNPROVEN, f"the copy of broker {broker_id} cannot be used, since {why}"
     known = set(copy.image.brokers)
-    if away := sorted((known | case.expected) - set(case.offered)):
-        yield Unsure.AWAY, f"{brokers_text(away)} did not answer and may hold newer metadata"
+    yield from _unheard(case, known)
     if others := _against(case, copy.standing):
         yield Unsure.OTHER_HISTORY, f"{brokers_text(others)} followed another history"
     emptied = [b for b in known & set(case.offered) if case.offered[b].position.nonce is None]
     if emptied:
         yield (
             Unsure.EMPTIED,
-            f"{brokers_text(sorted(emptied))} lost the metadata that it had applied",
+            f"{brokers_text(sorted(emptied))} lost the metadata that had been applied",
         )
     in_backup = copy.broker_id is None
+    compared = _compared(case, copy)
+    if compared is not None and not compared.agrees:
+        yield (
+            Unsure.UNPROVEN,
+            f"the copy of broker {copy.broker_id} has other records than the log under the same "
+            "names, so find out which process runs as that broker",
+        )
     lone = not in_backup and len(ends) < min(2, len(known))
-    if lone and not _only_lifetimes(copy, case.offered):
+    if lone and not _only_lifetimes(copy, case.offered, compared):
         yield Unsure.ONE_HOLDER, "no other broker holds its newest records"
     if beyond := [b for b, one in sorted(case.offered.items()) if one.acted_beyond]:
         yield Unsure.ACTED_BEYOND, f"{brokers_text(beyond)} acted on a decision that no copy has"
@@ -616,12 +640,43 @@ def _uncertain(
         yield Unsure.LOG_DIFFERS, f"the log would lose records of its own ({', '.join(kinds)})"
 
 
-def _only_lifetimes(copy: ProvenCopy, offered: Mapping[BrokerId, Offered]) -> bool:
+def _unheard(case: RestoreCase, known: set[BrokerId]) -> Iterable[tuple[Unsure, str]]:
+    """Yield which brokers have not answered, or have only reported a position, in a registration or
+    a heartbeat: the offer that follows says if the broker acted on a decision that its copy
+    lacks."""
+    if away := sorted((known | case.expected) - set(case.offered)):
+        yield Unsure.AWAY, f"{brokers_text(away)} did not answer and may hold newer metadata"
+    offered = sorted(case.offered.items())
+    if silent := [b for b, one in offered if one.position.nonce is not None and not one.sends]:
+        yield (
+            Unsure.AWAY,
+            f"{brokers_text(silent)} did not say yet whether decisions that no copy has were "
+            "acted on",
+        )
+
+
+def _compared(case: RestoreCase, copy: ProvenCopy) -> Agreement | None:
+    """Return what the log says about a broker's copy; None for a backup, or if there is no log to
+    compare with."""
+    opened = case.log.opened
+    if copy.broker_id is None or opened is None:
+        return None
+    if opened.snapshot is None and not opened.batches:
+        return None
+    return case.agreement or agreement(copy.image, copy.tail, opened, copy.image.cluster_id)
+
+
+def _only_lifetimes(
+    copy: ProvenCopy, offered: Mapping[BrokerId, Offered], compared: Agreement | None
+) -> bool:
     """Return True if the records that no second broker holds are about lifetimes of brokers and
-    what follows from these, as at the end of a full stop, where one broker stops last."""
+    what follows from these, as at the end of a full stop, where one broker stops last. If there is
+    a log, it must vouch for the rest of the copy: a single broker may have been taken over."""
     ends = (one.position.applied_offset for b, one in offered.items() if b != copy.broker_id)
     second = max(ends, default=MetadataOffset(0))
     if not copy.tail.start <= second <= copy.tail.end:
+        return False
+    if compared is not None and (not compared.shown or compared.unlawful_end > second):
         return False
     batches = copy.tail.read(second)
     records = [one for batch in batches for one in read_records(batch.records_json)]
@@ -638,7 +693,7 @@ def _given_up(copy: ProvenCopy, log: StoredLog) -> set[str]:
         replayed = log.replayed or replay(log.opened, copy.image.cluster_id)
         own = _own_batches(copy, log.opened, replayed.image.terms)
     else:
-        own = _strangers(copy, log.batches)
+        own = None if _ends_beyond(copy, log) else _strangers(copy, log.batches)
     if own is None:
         return {"unknown, below a snapshot"}
     found: set[str] = set()
@@ -682,6 +737,15 @@ def _holds(copy: ProvenCopy, offset: int, nonce: str, terms: tuple[ControllerTer
         term_id=before[-1] if before else "",
     )
     return copy.standing(position) in (Standing.WITHIN, Standing.TOO_OLD)
+
+
+def _ends_beyond(copy: ProvenCopy, log: StoredLog) -> bool:
+    """Return True if the newest snapshot of a damaged log has records that neither the copy nor the
+    batches that follow it have."""
+    end = log.snapshot
+    if end is None or any(batch.nonce == end.nonce for batch in _further(copy, log.batches)):
+        return False
+    return copy.tail.standing(MetadataOffset(end.end_offset), end.nonce) in CONTRADICTIONS
 
 
 def _strangers(copy: ProvenCopy, batches: Iterable[Batch]) -> list[Batch]:

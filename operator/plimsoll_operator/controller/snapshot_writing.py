@@ -18,7 +18,12 @@ from plimsoll_core.cluster.records import Record, SnapshotTaken
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_operator.controller.commit_queue import Committer, Restored
 from plimsoll_operator.controller.metadata_tail import Committed
-from plimsoll_operator.metalog.interface import LimitedLog, LogUsage, MetadataLog
+from plimsoll_operator.metalog.interface import (
+    LimitedLog,
+    LogUsage,
+    MetadataLog,
+    RestoredHistory,
+)
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.controller")
@@ -97,10 +102,21 @@ class Snapshotter:
     async def make_room(self, restored: Restored, committer: Committer) -> None:
         """Free space in a metadata log that is full when a term is about to begin: write a snapshot
         and release what it covers. Earlier terms had filled the log without reaching a snapshot.
-        `SnapshotTaken` is committed as the first batch of a higher epoch."""
+        `SnapshotTaken` is committed as the first batch of a higher epoch. A log that was restored,
+        and in which nothing was decided since, stays one: it is restored to itself."""
         image, nonce = restored.image, restored.tail.end_nonce
         assert nonce is not None, "a log that is full is not empty"
         encoded = await asyncio.to_thread(encode_image, image)
+        if restored.fresh:
+            epoch = max(image.controller_epoch, restored.epoch)
+            history = RestoredHistory(
+                image_bytes=encoded,
+                end_offset=image.next_offset,
+                nonce=nonce,
+                controller_epoch=epoch,
+            )
+            await self._log.restore(history)
+            return
         name = await self._log.write_snapshot(
             encoded, image.next_offset, nonce, image.controller_epoch
         )

@@ -9,6 +9,7 @@ committed records, so both write the same ones.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,9 +35,9 @@ class SegmentStore(Protocol):
     """Storage of an archive's segments, in ConfigMaps or files. Each method raises
     `ArchiveUnavailable` if the storage fails; `write` also raises `ArchiveConflict`."""
 
-    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
-        """Return all segments in order of their sequence number. A segment that cannot be read has
-        the placeholder header of `segments.unreadable`."""
+    def stored(self) -> AsyncGenerator[tuple[Stored, ArchiveSegment], None]:
+        """Yield all segments, in any order, with few of them in memory at a time. A segment that
+        cannot be read has the placeholder header of `segments.unreadable`."""
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         """Create a segment if `over` is None. Otherwise replace exactly the stored version that
@@ -66,39 +67,56 @@ class Archive:
         self._budget = budget
         self._stored: list[Stored] = []
         self._newest: _Newest | None = None
+        # Where the archive ends although its segments say more; None: they say it.
+        self._rewound: int | None = None
 
     @property
     def end_offset(self) -> int:
         """Return the metadata offset at which the archive ends, exclusive: rows of all records
         below it are stored, unless they were deleted as too old or for size. Return 0 for an empty
         archive."""
-        return max((one.header.end_offset for one in self._stored), default=0)
+        if self._rewound is not None:
+            return self._rewound
+        readable = (one.header for one in reversed(self._stored) if one.header.cluster_id)
+        return next((header.end_offset for header in readable), 0)
+
+    def rewind(self, end_offset: int) -> None:
+        """Continue at `end_offset`, below the present end, until the archive is opened again. The
+        rows of the records from there on stay; the caller adds one that says what becomes of
+        them."""
+        self._rewound = end_offset
 
     async def open(self) -> None:
-        found = await self._store.stored()
-        self._stored = [stored for stored, _ in found]
-        self._newest = None
-        if found:
-            stored, segment = found[-1]
+        found: list[Stored] = []
+        last: ArchiveSegment | None = None
+        async for one, segment in self._store.stored():
+            found.append(one)
+            if last is None or one.header.sequence > last.header.sequence:
+                last = segment
+        found.sort(key=lambda one: one.header.sequence)
+        self._stored, self._newest, self._rewound = found, None, None
+        if last is not None:
             try:
-                text = await asyncio.to_thread(segments.unpack, segment.packed)
+                text = await asyncio.to_thread(segments.unpack, last.packed)
             except UnreadableSegment:
                 return  # leave it unchanged; the next segment takes new rows
-            self._newest = _Newest(stored, text)
+            self._newest = _Newest(found[-1], text)
 
     async def add(self, text: bytes, rows: int, end_offset: int, now_ms: int) -> None:
-        """Append rows to the newest segment, or to a new one if that is full or unreadable. `text`
-        holds one encoded row a line, `rows` is their number, `now_ms` the wall clock. Afterwards
-        the archive ends at the metadata offset `end_offset`, exclusive. Raises what
-        `SegmentStore.write` raises."""
+        """Append rows to the newest segment, or to a new one if that is full or unreadable, or
+        would have more text than readers accept. `text` holds one encoded row a line, `rows` is
+        their number, `now_ms` the wall clock. Afterwards the archive ends at the metadata offset
+        `end_offset`, exclusive. Raises what `SegmentStore.write` raises."""
         newest = self._newest
-        if newest is not None and newest.stored.size < segments.SEGMENT_BYTES:
+        fits = newest is not None and len(newest.text) + len(text) <= segments.LINES_BYTES_MAX
+        if newest is not None and fits and newest.stored.size < segments.SEGMENT_BYTES:
             over, before = newest.stored, newest.text
         else:
             over, before = None, b""
         header = self._header(over, rows, end_offset, now_ms)
         packed = await asyncio.to_thread(segments.pack, before + text)
         stored = await self._store.write(ArchiveSegment(header=header, packed=packed), over)
+        self._rewound = None
         if over is not None:
             self._stored.pop()
         self._stored.append(stored)

@@ -100,6 +100,9 @@ Brokers = tuple[int, ...]
 
 A_CLIENT = "a client"
 CONTROLLER = "the controller"
+RESTORED = "restored"
+"""Word of a row of kind "unknown" that says: the metadata were restored as of its offset, and the
+rows from there on that were archived before it were given up."""
 _BY_CONTROLLER = ("fenced on proof", "fenced after", leader_elections.BY_ITSELF)
 
 
@@ -142,6 +145,20 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
             return True
         ours = any(first <= partition <= last for first, last in self.ranges)
         return self.topic == topic and (ours or self.kind == "removed")
+
+
+def standing(rows: Iterable[ChangeRow]) -> list[ChangeRow]:
+    """Return the rows, in the order in which they were archived, without those that were given up
+    when the metadata were restored to an earlier state."""
+    found: list[ChangeRow] = []
+    for row in rows:
+        if row.word == RESTORED:
+            found = [one for one in found if one.offset < row.offset]
+        found.append(row)
+    return found
+
+
+_Row = tuple[BrokerId, ...]
 
 
 class _State(NamedTuple):
@@ -197,13 +214,14 @@ class _Walk:
         self.commit: tuple[Record, ...] = ()
 
     def created(self, offset: int, record: PartitionsCreated) -> Iterator[ChangeRow]:
-        alike: dict[_State, list[int]] = {}
+        alike: dict[tuple[_Row, _Row], list[int]] = {}
         rows = zip(record.replicas, record.isr, strict=True)
-        for index, (replicas, isr) in enumerate(rows, record.first):
+        for index, row in enumerate(rows, record.first):
+            alike.setdefault(row, []).append(index)
+        # Few rows of a topic differ: a state is made for each of these.
+        for (replicas, isr), indexes in alike.items():
             state = _State(isr[0] if isr else None, isr, replicas)
-            self._now[PartitionKey(record.topic_id, index)] = state
-            alike.setdefault(state, []).append(index)
-        for state, indexes in alike.items():
+            self._now.update((PartitionKey(record.topic_id, index), state) for index in indexes)
             yield self._change(
                 offset,
                 "created",

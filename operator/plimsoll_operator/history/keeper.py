@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
 from plimsoll_operator.controller.commit_queue import first_image, wholes
 from plimsoll_operator.history import segments
 from plimsoll_operator.history.archive import Archive, ArchiveConflict, ArchiveUnavailable
-from plimsoll_operator.history.changes import ChangeRow, changes, relevant
+from plimsoll_operator.history.changes import RESTORED, ChangeRow, changes, relevant
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import OpenedLog
 from plimsoll_process.waits import cancelled, set_within
@@ -62,10 +64,19 @@ class HistoryKeeper:
     archive. Call `begin` with each term, then run `run` as a task of the term; the controller calls
     `opened`, `committed` and `settle`. `now_ms`: the wall clock."""
 
-    def __init__(self, archive: Archive, cluster_id: UUID, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        cluster_id: UUID,
+        now_ms: Callable[[], int],
+        agreed_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """Create a keeper that has not begun a term. `agreed_ms`: the time by which rows are too
+        old, which another clock than `now_ms` confirms; None: `now_ms`."""
         self._archive = archive
         self._cluster_id = cluster_id
         self._now_ms = now_ms
+        self._agreed_ms = agreed_ms or now_ms
         # Futures of the callers of `settle`.
         self._settling: list[asyncio.Future[None]] = []
         # Number of rows and commits dropped, because the archive was too slow.
@@ -89,6 +100,10 @@ class HistoryKeeper:
         self._end = 0
         self._committed = 0
         self._ready = False
+        # Where the metadata log ended as the term opened it; None before that.
+        self._tip: int | None = None
+        # True once the archive's end was compared with it.
+        self._compared = False
         self._wanted = asyncio.Event()
         # Wall-clock time since which the oldest unstored commit waits; None if none waits.
         self._behind_since_ms: int | None = None
@@ -106,7 +121,7 @@ class HistoryKeeper:
         """Store a reference to the metadata log as it was read before the term's first commit.
         `run` then makes rows of the part that the archive lacks."""
         self._opened = log
-        self._committed = log.tip.next_offset
+        self._committed = self._tip = log.tip.next_offset
         # The archive may lack the log's end until it has been read.
         self._behind()
 
@@ -138,10 +153,13 @@ class HistoryKeeper:
         self._wanted.set()
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
+            if stored in self._settling:
+                self._settling.remove(stored)
             logger.warning(
-                "the history archive did not store the newest metadata changes within %g s: the "
-                "history that is shown now may lack them; the cluster's metadata is safe, and the "
-                "archive is written again by itself; if this repeats, check the archive's storage",
+                "the archive of the cluster's metadata history did not store the newest changes "
+                "within %g s, so a history shown now may lack them; the metadata itself is safe, "
+                "and the operator writes the archive again; if this repeats, check the archive's "
+                "storage",
                 SETTLE_S,
             )
         return stored.done()
@@ -153,9 +171,9 @@ class HistoryKeeper:
         try:
             await asyncio.wait([task])
             logger.critical(
-                "internal error of the operator: it archives no more history of this cluster "
-                "until it is restarted or another operator leads; restart this operator, and "
-                "report the error with this traceback",
+                "internal error of the operator: it archives no more of the cluster's metadata "
+                "history until another operator leads; the cluster works as before; restart this "
+                "operator, and report the error with this traceback",
                 exc_info=task.exception(),
             )
             await asyncio.Event().wait()
@@ -169,16 +187,17 @@ class HistoryKeeper:
                 await self._round()
             except ArchiveConflict as error:
                 logger.info(
-                    "another process wrote to the history archive; the operator reopens the "
-                    "archive: %s",
+                    "another operator wrote to the archive of the cluster's metadata history, as "
+                    "after a change of the leading operator; this operator reads the archive "
+                    "again and goes on, and no history is lost: %s",
                     error,
                 )
                 self._ready = False
             except ArchiveUnavailable as error:
                 logger.warning(
-                    "the operator cannot write the history archive and tries again; metadata "
-                    "changes wait in memory, at most %d MiB, and older ones are then left out of "
-                    "the history: %s",
+                    "the operator cannot write the archive of the cluster's metadata history and "
+                    "tries again; up to %d MiB of changes wait in memory, and after that the "
+                    "oldest are left out of the history; the metadata itself is safe: %s",
                     *(WAITING_BYTES_MAX // 2**20, error),
                 )
                 self._ready = False
@@ -187,8 +206,11 @@ class HistoryKeeper:
 
     async def _round(self) -> None:
         settling, self._settling = self._settling, []
-        if not self._ready:
+        due = not self._compared and self._tip is not None and self._committed > self._tip
+        if due or not self._ready:
             await self._archive.open()
+            if due:
+                await self._compare()
             self._ready = True
             self._end = max(self._end, self._archive.end_offset)
         await self._make_rows()
@@ -197,11 +219,30 @@ class HistoryKeeper:
         for waiter in settling:
             if not waiter.done():
                 waiter.set_result(None)
-        if await self._archive.drop_excess(self._now_ms()):
+        if await self._archive.drop_excess(self._agreed_ms()):
             logger.info(
-                "the operator deleted the oldest segments of the history archive, because the "
-                "archive exceeded its age or size limit"
+                "the operator deleted the oldest parts of the archive of the cluster's metadata "
+                "history, because the archive exceeded its age or size limit"
             )
+
+    async def _compare(self) -> None:
+        """If the archive ends behind the log as the term opened it, the metadata were restored to
+        an earlier state: have the archive continue at the log's end, with a row that says so.
+        Called after the term's first commit, since which no earlier term archives anything more.
+        Raises the errors of `Archive.add`."""
+        assert self._tip is not None, "the log is open"
+        if self._archive.end_offset > self._tip:
+            row = _unknown(
+                self._tip,
+                self._now_ms(),
+                "the metadata were restored to an earlier state, and the changes after it were "
+                "given up",
+            )
+            row = msgspec.structs.replace(row, word=RESTORED)
+            self._archive.rewind(self._tip)
+            await self._archive.add(segments.line(row), 1, self._tip, self._now_ms())
+            self._end = self._tip
+        self._compared = True
 
     async def _store(self, *, forced: bool) -> None:
         """Write the waiting rows to the archive, in the order of the log, and remove them from the
@@ -239,8 +280,8 @@ class HistoryKeeper:
                     _unknown(
                         self._dropped_to,
                         commit.ms,
-                        "the history archive lacks these metadata changes, because too many waited "
-                        "to be archived at once",
+                        "the archive of the metadata history lacks these changes, because too "
+                        "many waited to be archived at once",
                     )
                 )
             if commit.new.next_offset > self._end:
@@ -266,8 +307,8 @@ class HistoryKeeper:
         told = _unknown(
             dropped + 1,
             row.ms,
-            "the operator dropped these changes, because the history archive could not be "
-            "written for a long time",
+            "the operator left these changes out of the archive of the metadata history, because "
+            "it could not write the archive for a long time",
         )
         self._lines.appendleft(_WaitingRow(told.offset, segments.line(told)))
         self._waiting_bytes += len(self._lines[0].text)
@@ -282,7 +323,7 @@ async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterato
         why = (
             "the operator kept no history of the cluster yet"
             if since == 0
-            else ("the operator did not archive these changes in time")
+            else ("the metadata log dropped these changes before the operator archived them")
         )
         yield _unknown(image.next_offset, log.batches[0].written_ms if log.batches else 0, why)
     if log.tip.next_offset <= since:

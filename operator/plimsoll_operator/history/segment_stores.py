@@ -14,6 +14,8 @@ import asyncio
 import base64
 import binascii
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from uuid import UUID
 
@@ -37,12 +39,15 @@ class DirectoryStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
+    async def stored(self) -> AsyncGenerator[tuple[Stored, ArchiveSegment], None]:
         try:
-            return await asyncio.to_thread(self._list)
+            for path in await asyncio.to_thread(lambda: sorted(self._path.glob(GLOB))):
+                if (found := await asyncio.to_thread(_read_file, path)) is not None:
+                    yield found
         except OSError as error:
             raise ArchiveUnavailable(
-                f"cannot read the directory {self._path} of the history archive: {error.strerror}"
+                f"cannot read the directory {self._path} of the archive of the metadata history: "
+                f"{error.strerror}"
             ) from error
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
@@ -52,7 +57,8 @@ class DirectoryStore:
             await asyncio.to_thread(write_whole, path, data)
         except OSError as error:
             raise ArchiveUnavailable(
-                f"cannot write the file {path} of the history archive: {error.strerror}"
+                f"cannot write the file {path} of the archive of the metadata history: "
+                f"{error.strerror}"
             ) from error
         return Stored(header=segment.header, size=len(segment.packed), version=path.name)
 
@@ -62,22 +68,22 @@ class DirectoryStore:
         except OSError as error:
             path = self._path / stored.version
             raise ArchiveUnavailable(
-                f"cannot delete the file {path} of the history archive: {error.strerror}"
+                f"cannot delete the file {path} of the archive of the metadata history: "
+                f"{error.strerror}"
             ) from error
 
-    def _list(self) -> list[tuple[Stored, ArchiveSegment]]:
-        found = []
-        for path in sorted(self._path.glob(GLOB)):
-            head, _, packed = path.read_bytes().partition(b"\n")
-            try:
-                header = msgspec.json.decode(head, type=Header)
-            except msgspec.MsgspecError:
-                if (header_by_name := unreadable(path.name)) is None:
-                    continue
-                header, packed = header_by_name, b""
-            stored = Stored(header=header, size=len(packed), version=path.name)
-            found.append((stored, ArchiveSegment(header=header, packed=packed)))
-        return found
+
+def _read_file(path: Path) -> tuple[Stored, ArchiveSegment] | None:
+    """Return the segment in a file, or None if the file has no segment's name and content."""
+    head, _, packed = path.read_bytes().partition(b"\n")
+    try:
+        header = msgspec.json.decode(head, type=Header)
+    except msgspec.MsgspecError:
+        if (header_by_name := unreadable(path.name)) is None:
+            return None
+        header, packed = header_by_name, b""
+    stored = Stored(header=header, size=len(packed), version=path.name)
+    return stored, ArchiveSegment(header=header, packed=packed)
 
 
 logger = logging.getLogger("plimsoll.history")
@@ -86,6 +92,9 @@ HEADER = "header"
 ROWS = "rows"
 PART = "history"
 TOLD_MAX = 100
+PAGE_ITEMS = 16
+"""How many ConfigMaps are in memory at a time: those of an archive may have 256 MiB together, and
+others may have its labels."""
 
 
 class KubeStore:
@@ -106,15 +115,18 @@ class KubeStore:
         }
         self._selector = f"{labels.LOG_CLUSTER_ID}={cluster_id},{labels.LOG_PART}={PART}"
 
-    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
+    async def stored(self) -> AsyncGenerator[tuple[Stored, ArchiveSegment], None]:
+        pages = self._kube.pages(
+            CONFIG_MAPS, self._namespace, label_selector=self._selector, limit=PAGE_ITEMS
+        )
         try:
-            found = await self._kube.list(
-                CONFIG_MAPS, self._namespace, label_selector=self._selector
-            )
+            async with aclosing(pages):
+                async for page in pages:
+                    for item in page.items:
+                        if (found := self._read(item)) is not None:
+                            yield found
         except ApiError as error:
             raise ArchiveUnavailable(error.message) from error
-        read = [one for item in found.items if (one := self._read(item)) is not None]
-        return sorted(read, key=lambda one: one[0].header.sequence)
 
     def _read(self, item: Object) -> tuple[Stored, ArchiveSegment] | None:
         """Return the segment in a ConfigMap, or None if the ConfigMap is foreign. A header that is
@@ -138,8 +150,9 @@ class KubeStore:
         if name not in self._told and len(self._told) < TOLD_MAX:
             self._told.add(name)
             logger.warning(
-                "the operator ignores ConfigMap %s/%s, which has the labels of this cluster's "
-                "history archive but is no part of the archive; remove the labels",
+                "the operator ignores ConfigMap %s/%s: it has the labels of the archive of this "
+                "cluster's metadata history, but the operator did not write it; remove these "
+                "labels from it",
                 self._namespace,
                 name,
             )

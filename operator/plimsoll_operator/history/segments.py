@@ -106,10 +106,10 @@ def unpack(packed: bytes) -> bytes:
         text = inflater.decompress(packed, LINES_BYTES_MAX)
     except zlib.error as error:
         raise UnreadableSegment(
-            f"the content of the segment cannot be decompressed: {error}"
+            f"this part of the archive cannot be decompressed: {error}"
         ) from error
     if not inflater.eof:
-        raise UnreadableSegment("the content of the segment is truncated, or larger than allowed")
+        raise UnreadableSegment("this part of the archive is truncated, or larger than allowed")
     return text
 
 
@@ -118,7 +118,9 @@ def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
     try:
         return [_decoder.decode(line) for line in unpack(segment.packed).splitlines()]
     except msgspec.MsgspecError as error:
-        raise UnreadableSegment(f"a change in the segment cannot be read: {error}") from error
+        raise UnreadableSegment(
+            f"a change in this part of the archive cannot be read: {error}"
+        ) from error
 
 
 def excess(stored: Sequence[Stored], budget: Budget, now_ms: int) -> list[Stored]:

@@ -34,7 +34,10 @@ class ApiOutage:
     def check(self, request: HttpRequest) -> None:
         """Raise Unavailable if the outage lasts."""
         if self.lasts:
-            text = f"{request.method} {request.path}: a drill cuts this operator off"
+            text = (
+                f"{request.method} {request.path} was not sent, because a Verification cuts "
+                "this operator off from the API server on purpose for a while"
+            )
             raise Unavailable(0, text)
 
     def around(self, transport: Transport) -> Transport:

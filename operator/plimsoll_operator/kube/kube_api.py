@@ -160,24 +160,42 @@ class KubeApi:
         namespace (None: in all). It is a quorum read of one consistent snapshot, fetched in pages.
         `metadata_only`: the objects have nothing but their metadata."""
         accept = METADATA_LIST if metadata_only else JSON
-        items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
         if label_selector is not None:
             params["labelSelector"] = label_selector
         if field_selector is not None:
             params["fieldSelector"] = field_selector
+        items: list[Object] = []
+        async for page in self._pages(kind.path(namespace), params, accept):
+            items += page.items
+            last = page
+        return Listed(
+            items=tuple(items), resource_version=last.resource_version, server_ms=last.server_ms
+        )
+
+    async def pages(
+        self, kind: Kind, namespace: str, *, label_selector: str, limit: int
+    ) -> AsyncGenerator[Listed, None]:
+        """Yield the objects of a list like that of `list`, at most `limit` at a time, for a caller
+        that does not keep them all. Close the generator to end it earlier."""
+        params = {"limit": str(limit), "labelSelector": label_selector}
+        async for page in self._pages(kind.path(namespace), params, JSON):
+            yield page
+
+    async def _pages(
+        self, path: str, params: dict[str, str], accept: str
+    ) -> AsyncGenerator[Listed, None]:
         while True:
-            path = kind.path(namespace)
             request = HttpRequest(method="GET", path=path, params=dict(params), accept=accept)
             page, server_ms = await self._call(request)
-            items += page.get("items") or []
-            token = page["metadata"].get("continue")
-            if not token:
-                return Listed(
-                    items=tuple(items),
-                    resource_version=page["metadata"].get("resourceVersion", ""),
-                    server_ms=server_ms,
-                )
+            metadata = page["metadata"]
+            yield Listed(
+                items=tuple(page.get("items") or ()),
+                resource_version=metadata.get("resourceVersion", ""),
+                server_ms=server_ms,
+            )
+            if not (token := metadata.get("continue")):
+                return
             params["continue"] = token
 
     async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:

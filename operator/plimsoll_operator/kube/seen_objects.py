@@ -46,7 +46,7 @@ Key = tuple[str, str]
 """Namespace and name."""
 INVALID_SPEC = "InvalidSpec"
 _PARTIAL = (LogCluster, Topic)
-_OF_CLUSTERS = ("versions", "certificates", "blocked")
+_OF_CLUSTERS = ("versions", "certificates", "blocked", "metadataRestore")
 _OF_SCHEDULES = (
     "lastScheduleTime",
     "scheduleSeen",
@@ -109,11 +109,14 @@ class ObjectShelf(Generic[R]):
     def _put_unread(self, body: dict[str, Any], why: str) -> R | None:
         meta = _metadata(body)
         key = (meta.namespace, meta.name)
-        text = f"The spec is invalid, so the operator does not apply it: {why}."
+        text = f"The spec is invalid, so the operator does not apply it; correct it: {why}."
         unread = Unread(metadata=meta, sentence=text, conditions=_conditions(body))
         before = self._unread.get(key)
         if before is None or before.sentence != text:
-            logger.error("%s %s/%s: %s", self._model.__name__, *key, text)
+            logger.error(
+                "%s %s is invalid, so the operator does not apply its spec; correct it: %s",
+                *(self._model.__name__, "/".join(key), why),
+            )
         self._unread[key] = unread
         self._choices[key] = _choices(body)
         known = self._found.get(key)
@@ -163,7 +166,8 @@ class ObjectShelf(Generic[R]):
 
     def choices(self, key: Key) -> dict[str, Any]:
         """Return the fields of `_CHOICES` in the object's status as it was last seen: choices of
-        the operator that the spec leaves open, and blocked actions. Empty if there are none.
+        the operator that the spec leaves open, blocked actions, and the histories of the metadata
+        that a person may confirm. Empty if there are none.
 
         A new leader must copy them into its status, since writing a status without them would erase
         them. `blocked` holds the time since which each blocked action waits.

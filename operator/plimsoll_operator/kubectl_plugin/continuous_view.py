@@ -40,7 +40,10 @@ def continuous_parts(status: Object) -> list[Any]:
     if violation:
         until = state.get("acknowledged")
         known = f" (acknowledged until {until})" if until else ""
-        told = f"The last violation, until {violation.get('end')}{known}: "
+        told = (
+            "The last violation of the Verification, in the window that ended at "
+            f"{violation.get('end')}{known}: "
+        )
         parts.append(line(f"{told}{violation.get('message')}.", bad=not until))
     if loss := state.get("lastLoss"):
         place = f"{loss.get('topic')}-{loss.get('partition')} at offset {loss.get('offset')}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import tarfile
 import time
@@ -70,7 +71,9 @@ async def bundle(session: PluginSession, path: Path) -> Findings:
     names = [file.name for file in files]
     text = f"Wrote {path} ({len(files)} files). Review them before you send them anywhere."
     parts = [line(text), *(line(f"  {name}") for name in names)]
-    parts += [line(f"Could not read: {one}") for one in missing]
+    parts += [
+        line(f"Missing in the report, because it could not be read: {one}") for one in missing
+    ]
     return Findings(data={"path": str(path), "files": names, "missing": missing}, parts=parts)
 
 
@@ -128,7 +131,8 @@ def _cleaned(kind: Kind, body: Object) -> Object:
 
 def _containers(body: Object) -> list[Object]:
     spec = body.get("spec") or {}
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    return [one for kind in kinds for one in spec.get(kind) or ()]
 
 
 def redacted(value: Any) -> Any:
@@ -162,9 +166,13 @@ def _yaml(found: list[Object]) -> bytes:
 
 def _write(path: Path, files: list[ReportFile]) -> None:
     root = path.name.removesuffix(".tar.gz")
-    with tarfile.open(path, "x:gz") as archive:
+    # Nobody else may open it before all is written either.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with (
+        os.fdopen(descriptor, "wb") as whole,
+        tarfile.open(fileobj=whole, mode="w:gz") as archive,
+    ):
         for file in files:
             entry = tarfile.TarInfo(f"{root}/{file.name}")
             entry.size, entry.mtime, entry.mode = len(file.content), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(file.content))
-    path.chmod(0o600)

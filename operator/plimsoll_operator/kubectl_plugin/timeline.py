@@ -19,7 +19,7 @@ import msgspec
 
 from plimsoll_operator.api.conditions import milliseconds, timestamp
 from plimsoll_operator.history.archive import ArchiveUnavailable, SegmentStore
-from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.history.changes import RESTORED, ChangeRow, standing
 from plimsoll_operator.history.segment_stores import DirectoryStore, KubeStore
 from plimsoll_operator.history.segments import ArchiveSegment, UnreadableSegment, rows_of
 from plimsoll_operator.kubectl_plugin.session import PluginSession
@@ -54,15 +54,16 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
         notes.append(f"{error} The changes that were archived before follow.")
     store = _store(session, directory)
     try:
-        segments = [segment for _, segment in await store.stored()]
+        segments = [segment async for _, segment in store.stored()]
     except ArchiveUnavailable as error:
-        raise Problem(f"Cannot read the history archive: {error}.") from error
+        raise Problem(f"Cannot read the archive of the metadata history: {error}.") from error
+    segments.sort(key=lambda segment: segment.header.sequence)
     rows, unread = await asyncio.to_thread(_rows, segments, topic, partition)
     notes += unread
     if notes and segments:
         notes.append(
-            f"The history archive ends at {timestamp(segments[-1].header.last_ms)}; later "
-            "changes are missing here."
+            "The archive of the metadata history ends at "
+            f"{timestamp(segments[-1].header.last_ms)}; later changes are missing here."
         )
     return Archived(rows=rows, notes=notes)
 
@@ -84,11 +85,12 @@ def _rows(
             found = rows_of(segment)
         except UnreadableSegment as error:
             notes.append(
-                f"Part {segment.header.sequence} of the history archive cannot be read: {error}."
+                f"Part {segment.header.sequence} of the archive of the metadata history cannot be "
+                f"read, so its changes are not shown: {error}."
             )
             continue
         rows += [row for row in found if not topic or row.holds(topic, partition)]
-    return rows, notes
+    return standing(rows), notes
 
 
 _SPAN = re.compile(r"(\d+)(s|m|h|d)")
@@ -136,7 +138,10 @@ def since(text: str | None, now_ms: int) -> int:
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        raise Problem(f"--since {text}: give a span (30m, 2h, 3d) or a time.") from None
+        raise Problem(
+            f"--since {text} is no time: give a span (30m, 2h, 3d) or a time such as "
+            "2026-11-24T12:00:00Z."
+        ) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -179,8 +184,10 @@ def _moment(row: ChangeRow, epoch: int | None) -> Moment:
 
 
 def _what(row: ChangeRow) -> str:
+    if row.word == RESTORED:
+        return "The metadata were restored to an earlier state; the later changes are lost."
     if row.kind == "unknown":
-        return "The history archive lacks the metadata changes before this one."
+        return "The archive of the metadata history lacks the changes at this point."
     if row.kind == "removed":
         return "The topic of the partition was removed."
     parts = []

@@ -112,8 +112,13 @@ def _ready_brokers(found: Object, shown: Object) -> str:
 def _now(view: Any) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for broker, revision in view["restarting"].items():
-        parts.append(line(f"Broker {broker} is being restarted into revision {revision}."))
-    parts += [line(f"{mover} moves partitions.") for mover in view["moving"]]
+        parts.append(
+            line(
+                f"Broker {broker} is being restarted, so that its pod runs revision {revision} of "
+                "its template."
+            )
+        )
+    parts += [line(f"{mover} is moving replicas of partitions.") for mover in view["moving"]]
     if view["unhealthyTotal"]:
         rows = view["unhealthy"][:ROWS_MAX]
         parts += [
@@ -243,7 +248,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     except ViewUnavailable as error:
         raise last_known.no_what_if(error) from error
     if found["unknown"]:
-        raise Problem(f"There is no {brokers_text(found['unknown'])} in this cluster.")
+        raise Problem(f"This cluster has no {brokers_text(found['unknown'])}.")
     text = (
         f"Without {brokers_text(found['brokers'])}, {found['offline']} partitions would be "
         f"offline and {found['underMinISR']} under min ISR, and {found['leadersThatMove']} would "

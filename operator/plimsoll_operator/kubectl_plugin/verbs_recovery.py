@@ -40,12 +40,16 @@ async def restore_metadata(
     if not offered:
         return Findings(data={"choices": []}, parts=_nothing_to_confirm(session))
     parts: list[RenderableType] = [
-        heading("The metadata log is not restored without a person"),
+        heading("The metadata log is not restored until a person chooses how"),
         *(line(f"- {doubt}") for doubt in offered.get("doubts") or ()),
     ]
     if not choices:
         parts.append(
-            line("No broker has sent a copy of the metadata that could be restored.", bad=True)
+            line(
+                "No broker has sent a copy of the metadata that could be restored; start the "
+                "brokers that are down.",
+                bad=True,
+            )
         )
     for one in choices:
         parts += _choice(session, one)
@@ -74,7 +78,7 @@ def _choice(session: PluginSession, one: Object) -> list[RenderableType]:
 def _nothing_to_confirm(session: PluginSession) -> list[RenderableType]:
     known = {one["type"]: one for one in session.status.get("conditions") or ()}
     parts: list[RenderableType] = [
-        line("The operator offers no history of the metadata, so there is nothing to confirm.")
+        line("No restore of the metadata log waits for a decision, so there is nothing to confirm.")
     ]
     rows = [
         [type_, known[type_]["status"], known[type_]["reason"], known[type_]["message"]]
@@ -91,13 +95,14 @@ async def _confirm(session: PluginSession, choices: list[Object], confirm: str) 
     if chosen is None:
         offered = ", ".join(one["value"] for one in choices) or "none"
         raise Problem(
-            f"The operator does not offer the history {confirm} (it offers: {offered}). Another "
-            "broker may have answered meanwhile; run the command without --confirm."
+            f"{confirm} names no restore that the operator offers now (it offers: {offered}). "
+            "Another broker may have answered meanwhile; run the command without --confirm to see "
+            "what is offered."
         )
     await _annotate(session, RESTORE_METADATA, confirm)
     text = (
-        f"Confirmed the restore of {confirm}. The operator restores that history within seconds, "
-        "and the LogCluster then shows the condition MetadataRestored."
+        f"The restore {confirm} of the metadata log is confirmed. The operator carries it out "
+        "within seconds, and the LogCluster then shows the condition MetadataRestored."
     )
     return Findings(data={"confirmed": confirm, "choice": chosen}, parts=[line(text)])
 
@@ -110,8 +115,9 @@ async def _ask_for(session: PluginSession, point: str) -> Findings:
         )
     await _annotate(session, RESTORE_FROM_BACKUP, point)
     text = (
-        f"Asked the operator for the backup up to {point}. If the metadata log is lost, the "
-        "operator looks for that backup; run the command again without options to see the result."
+        f"The operator is asked to offer a restore of the metadata log from the backup, up to "
+        f"{point}. It does so only if the metadata log is lost; run the command again without "
+        "options to see the result."
     )
     return Findings(data={"fromBackup": point}, parts=[line(text)])
 

@@ -75,7 +75,9 @@ async def topic(session: PluginSession, name: str) -> Findings:
         table(titles, [_partition(row) for row in found["partitions"]]),
     ]
     if any(row["behind"] for row in found["partitions"]):
-        parts.append(line("Lag: follower:records, as the leader reported within the last minute."))
+        parts.append(
+            line("The column lag shows FOLLOWER:RECORDS, which the leader reported last minute.")
+        )
     return Findings(data=found, parts=parts)
 
 
@@ -135,7 +137,8 @@ async def why(session: PluginSession, name: str, partition: int, since: str | No
     ]
     titles = ("time", "what", "epoch", "why", "asked by", "cause")
     parts: list[RenderableType] = [line(note) for note in archived.notes]
-    parts.append(table(titles, rows) if rows else line("No changes in that time."))
+    nothing = line(f"Partition {name}-{partition} did not change in that time.")
+    parts.append(table(titles, rows) if rows else nothing)
     data = {"topic": name, "partition": partition, "notes": archived.notes, "changes": moments}
     return Findings(data=data, parts=parts)
 
@@ -156,9 +159,12 @@ async def adopt(session: PluginSession, name: str) -> Findings:
     Raises `Problem` if an object declares the topic already, or none can."""
     found = await _topic(session, name)
     if found["declaredBy"] and not found.get("deletionAt"):
-        raise Problem(f"Topic {name} is already declared by {found['declaredBy']}.")
+        raise Problem(
+            f"Topic {name} is already declared by {found['declaredBy']}, so no other object can "
+            "adopt it."
+        )
     if name in INTERNAL_TOPICS:
-        raise Problem(f"Topic {name} is internal to the brokers; no object can declare it.")
+        raise Problem(f"Topic {name} is internal to the brokers, so no object can adopt it.")
     body = topic_object(found, session.namespace, session.cluster.metadata.name)
     shown = yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
     return Findings(data=body, parts=(), raw=shown)

@@ -36,8 +36,11 @@ CONTINUOUS_RATE = 100
 """Records per second of a continuous run, if the command states no rate."""
 AMOUNTS = ("topics", "partitions", "replicas", "batches", "records", "markers", "bytes")
 IN_OPTIONS = {
-    "TopicNotEmpty": "With this command use --allow-existing.",
-    NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
+    "TopicNotEmpty": "To verify this topic anyway, repeat the command with --allow-existing.",
+    NO_LISTENER: (
+        "To let the Verification log in, repeat the command with --user and the name of a User of "
+        "the LogCluster."
+    ),
 }
 """For some reasons of a refusal: a sentence that names the option of this command which does what
 the refusal asks for."""
@@ -91,8 +94,8 @@ async def begin_again(session: PluginSession, earlier: str) -> str:
     spec: Object = body["spec"]
     if "evidence" not in spec:
         raise Problem(
-            f"Verification {earlier} cannot be resumed, because it kept no ledger (it has no "
-            "spec.evidence). Run a new Verification."
+            f"Verification {earlier} cannot be resumed, because it kept no evidence files (it has "
+            "no spec.evidence). Run a new Verification."
         )
     run = spec["evidence"].get("resume") or run_name(earlier, body["metadata"]["uid"])
     return await _create(session, {**spec, "evidence": {**spec["evidence"], "resume": run}})
@@ -210,8 +213,8 @@ async def progress(session: PluginSession, name: str) -> Findings:
         return found
     where = f"{name} -n {session.namespace}"
     goes_on = (
-        f"The run goes on. `kubectl plimsoll verify --show {where} --watch` shows its windows, "
-        f"`kubectl delete verification {where}` ends it."
+        f"The Verification continues. `kubectl plimsoll verify --show {where} --watch` shows its "
+        f"windows, `kubectl delete verification {where}` ends it."
     )
     return replace(found, parts=[*found.parts, line(goes_on)], over=True)
 
@@ -241,7 +244,7 @@ def _shown(body: Object, said: Sequence[str], *, over: bool) -> Findings:
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     if until := (status.get("continuous") or {}).get("acknowledged"):
-        head += f" (Violated before, acknowledged until {until})"
+        head += f" (earlier violations are acknowledged until {until})"
     parts: list[Any] = [line(head, bad=over and not passed)]
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
@@ -275,14 +278,14 @@ def _so_far(spec: Object, counts: Object, phase: str) -> str:
     """Return, as a sentence, how far a run or an audit is; "" if there is nothing to tell."""
     read = counts.get("read", 0)
     if "source" in spec:
-        return f"The driver has read {read:,} records so far." if read else ""
+        return f"The Verification has read {read:,} records so far." if read else ""
     if phase == "Verifying":
         return f"{read:,} of {counts.get('acked', 0):,} acknowledged records were read back."
     total = (spec.get("produce") or {}).get("records")
     if phase != "Producing" or not total:
         return ""
     sent = counts.get("sent", 0)
-    return f"{sent:,} of {total:,} records were sent ({100 * sent // total} %)."
+    return f"The Verification has sent {sent:,} of {total:,} records ({100 * sent // total} %)."
 
 
 def _audit_parts(status: Object) -> list[Any]:

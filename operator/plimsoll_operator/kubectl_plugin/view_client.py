@@ -79,7 +79,7 @@ class ProxiedView:
                 why = f"{name}: {told(error)}".rstrip(".")
                 continue
             if answer.status == 404 and _reason(answer) == NOT_LEADING:
-                why = f"{name} does not lead the cluster"
+                why = f"operator pod {name} does not lead the cluster"
                 continue
             if answer.status in (401, 403, 502, 503, 504):
                 why = f"{name}: {_sentence(answer)}"
@@ -192,4 +192,7 @@ def _content(answer: HttpResponse) -> Any:
     try:
         return msgspec.json.decode(answer.body)
     except msgspec.MsgspecError as error:
-        raise Problem(f"Cannot read the operator's answer: {error}.") from error
+        raise Problem(
+            f"The operator's answer cannot be read: {error}. Use the kubectl plugin of the "
+            "operator's release."
+        ) from error

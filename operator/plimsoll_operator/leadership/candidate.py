@@ -109,7 +109,7 @@ class Candidate:
                     return await self._after(leading.result(), holding)
                 logger.warning(
                     "LogCluster %s: this operator lost the Lease and stops leading as controller "
-                    "(%s); the next holder of the Lease takes over",
+                    "(%s); the operator that gets the Lease next takes over by itself",
                     *(self._leader.controller.name, holding.result().value),
                 )
                 return 0.0
@@ -154,8 +154,8 @@ class Candidate:
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning(
-            "LogCluster %s: this operator stopped leading as controller (%s)%s; it competes for "
-            "the Lease again by itself",
+            "LogCluster %s: this operator stopped leading as controller (%s)%s; this operator or "
+            "another one tries to lead again by itself",
             *(self._leader.controller.name, outcome.value, _REMEDY.get(outcome, "")),
         )
         if outcome is Outcome.DEPOSED:

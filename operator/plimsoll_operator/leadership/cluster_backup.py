@@ -122,8 +122,8 @@ class ClusterBackup:
                 store.place,
             )
             why = (
-                f"The backup in {store.place} cannot be examined, because of an internal error "
-                f"of the operator: {type(error).__name__}."
+                f"The backup in {store.place} is not used, because of an internal error of the "
+                f"operator: {type(error).__name__}. Please report the traceback in its log."
             )
             return BackupOffer(why=why, asked=bool(text))
         finally:

@@ -7,7 +7,9 @@ if nothing else claims that cluster's id. All other remains may be the only copy
 user's data, and are never taken over silently: the user must state the adoption in
 `spec.clusterId`, or the operator refuses to run the cluster. A cluster id is no secret, yet it
 names controllers and the Secrets of CAs. A LogCluster that states the id of another cluster,
-without having that cluster's log in its own namespace, is therefore refused as well.
+without having that cluster's log in its own namespace, is therefore refused as well. A log alone
+proves nothing against a LogCluster with that uid, or the stated owner of the CAs: any user with all
+rights in a namespace can make one.
 """
 
 from __future__ import annotations
@@ -94,6 +96,14 @@ async def objection(
                 f"--ignore-not-found -n {claimants.authorities_in or namespace} "
                 f"{' '.join(_authorities(wanted))}"
             )
+    if wanted != own and has_log and (owner := await _owner(kube, cluster, wanted, claimants)):
+        return TAKEN, (
+            f"spec.clusterId matches the id of LogCluster {owner}, so the metadata log in "
+            f"namespace {namespace} is not used. If that LogCluster is gone, an administrator must "
+            "hand its CAs over: kubectl annotate secret --overwrite -n "
+            f"{claimants.authorities_in or namespace} {' '.join(_authorities(wanted))} "
+            f"{labels.AUTHORITY_OF}={namespace}/{name}"
+        )
     remains = await read_remains(kube, namespace, name)
     why = against(remains.volumes, wanted)
     if (strangers := remains.logs - {wanted}) and not has_log:
@@ -101,14 +111,27 @@ async def objection(
         more = why or "No volume of that cluster is in this namespace."
         return OTHER_LOG, (
             f"A metadata log of cluster {found} already exists under this name. {more} To adopt "
-            f"that log, apply the object anew with spec.clusterId: {found}; for a new cluster "
-            "choose another name, or first delete that log's MetadataBatches."
+            f"that log, create the LogCluster again with spec.clusterId: {found}; for a new "
+            "cluster choose another name, or first give up that log: kubectl delete "
+            f"metadatabatches,metadatasnapshots -n {namespace} -l {labels.CLUSTER}={name}"
         )
     if not why:
         return None
     left = former(remains)
     holder = "" if left is None else await _claimed(kube, cluster, left, claimants)
     return OTHER_VOLUME, f"{why} The cluster id belongs to {holder}." if holder else why
+
+
+async def _owner(kube: KubeApi, cluster: LogCluster, wanted: UUID, claimants: Claimants) -> str:
+    """Return namespace/name of another LogCluster that owns the cluster id `wanted` for certain:
+    its uid is the id, or the CAs of the id state it. Return "" if there is none."""
+    short = labels.short_id(wanted)  # object names carry only this part
+    for one in claimants.clusters:
+        its, uid = claimants.continued.get(one.key) or cluster_id(one), UUID(one.metadata.uid)
+        if one.key != cluster.key and its == uid and labels.short_id(its) == short:
+            return "/".join(one.key)
+    stated = await _stated_owners(kube, cluster, wanted, claimants.authorities_in)
+    return next((holder for _, holder in stated if holder), "")
 
 
 async def _claimed(kube: KubeApi, cluster: LogCluster, wanted: UUID, claimants: Claimants) -> str:
@@ -126,8 +149,19 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, wanted: UUID, namesp
     """Return words that name the owner of the CA Secrets which are stored under the cluster id
     `wanted` in `namespace`, the operator's. Return "" if there are no such Secrets, if this
     LogCluster owns them, or if `namespace` is empty or the LogCluster's own."""
+    for name, holder in await _stated_owners(kube, cluster, wanted, namespace):
+        return f"LogCluster {holder}" if holder else f"the cluster that owns Secret {name}"
+    return ""
+
+
+async def _stated_owners(
+    kube: KubeApi, cluster: LogCluster, wanted: UUID, namespace: str
+) -> list[tuple[str, str]]:
+    """Return the names of the CA Secrets of `wanted` that state another owner than this LogCluster,
+    each with that owner ("" if it states none)."""
+    found: list[tuple[str, str]] = []
     if namespace in ("", cluster.key[0]):
-        return ""  # a user with write access there has them anyway
+        return found  # a user with write access there has them anyway
     for name in _authorities(wanted):
         try:
             secret = await kube.get(SECRETS, namespace, name)
@@ -135,8 +169,8 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, wanted: UUID, namesp
             continue
         holder = (secret["metadata"].get("annotations") or {}).get(labels.AUTHORITY_OF, "")
         if holder != "/".join(cluster.key):
-            return f"LogCluster {holder}" if holder else f"the cluster that owns Secret {name}"
-    return ""
+            found.append((name, holder))
+    return found
 
 
 def _authorities(wanted: UUID) -> tuple[str, ...]:

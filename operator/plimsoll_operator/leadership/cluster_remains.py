@@ -146,8 +146,8 @@ def against(volumes: Iterable[BrokerVolume], wanted: UUID) -> str:
             f"{one.name} is labelled as that of broker {one.labelled_broker}" for one in misplaced
         )
         return (
-            f"Volumes are mixed up: {said}. Give each claim the data of the broker in its name, or "
-            f"correct its label {labels.BROKER_ID}."
+            f"Volumes are mixed up: {said}. Give each PersistentVolumeClaim the data of the "
+            f"broker in its name, or correct its label {labels.BROKER_ID}."
         )
     short = labels.short_id(wanted)
     foreign = [one for one in volumes if one.short_id not in ("", short)]
@@ -171,12 +171,13 @@ def _of_one_other(volumes: list[BrokerVolume], one: BrokerVolume) -> str:
     if whole is None:
         return (
             f"The volumes {names} belong to another cluster; its id begins with {one.short_id}, "
-            "and stands whole in the file meta.properties of each volume (docs/recovery.md). To "
-            f"continue that cluster, apply the object anew with spec.clusterId; else {choices}."
+            "and the file meta.properties of each volume has all of it (docs/recovery.md). To "
+            "continue that cluster, create the LogCluster again with spec.clusterId; else "
+            f"{choices}."
         )
     return (
-        f"The volumes {names} belong to cluster {kafka_id(whole)}. To continue it, apply the "
-        f"object anew with spec.clusterId: {kafka_id(whole)}; else {choices}."
+        f"The volumes {names} belong to cluster {kafka_id(whole)}. To continue that cluster, "
+        f"create the LogCluster again with spec.clusterId: {kafka_id(whole)}; else {choices}."
     )
 
 

@@ -200,8 +200,8 @@ class Lease:
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
                 logger.warning(
-                    "this operator cannot renew Lease %s and tries again until the Lease's "
-                    "deadline, when it stops leading: %s",
+                    "this operator cannot renew Lease %s and tries again; if it fails until the "
+                    "Lease expires, it stops leading and another operator takes over: %s",
                     self._name,
                     error,
                 )
@@ -229,8 +229,8 @@ class Lease:
                     await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
             logger.info(
-                "this operator cannot release Lease %s, which another operator can acquire when "
-                "it expires: %s",
+                "this operator cannot release Lease %s; another operator acquires it when it "
+                "expires, and nothing needs to be done: %s",
                 self._name,
                 error,
             )

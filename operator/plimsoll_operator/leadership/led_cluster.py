@@ -25,6 +25,7 @@ from plimsoll_core.cluster.records import (
     TopicRemoved,
 )
 from plimsoll_core.ids import BrokerId
+from plimsoll_net.dialling import advice
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
@@ -174,6 +175,7 @@ class LedCluster:
         parts.server.add(self.controller, evidence, self._racks.fill_in)
         if parts.server.inside is not None:
             parts.server.inside.committed[term.cluster_id] = partial(unrestored.admitted, term)
+            parts.server.inside.demands_tls[term.cluster_id] = partial(unrestored.demands_tls, term)
             parts.server.inside.tell[term.cluster_id] = self._tell_refused
         parts.leaders[term.key] = self
         try:
@@ -278,8 +280,8 @@ class LedCluster:
         """Write an Event that says that a peer was rejected at the controllers' port. `why`: the
         cause. `Events.add` limits the Events to one a minute for each cause."""
         text = (
-            f"The operator rejected a connection to the controllers' port ({why}): the peer is "
-            "not a broker of this cluster, or its certificate was replaced."
+            f"The operator rejected a connection to the controllers' port ({why}): {advice(why)}. "
+            "Clients of topics do not use this port."
         )
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
@@ -298,16 +300,10 @@ class LedCluster:
         return "" if found is None else found.metadata.annotations.get(RESTORE_METADATA, "")
 
     def _restoring(self, why: str) -> None:
-        """Report in the status that the controller restores its log by itself; what the last term
-        could not restore stays reported."""
-        reason, message = self._stalled_for
-        if reason:
-            cause = Cause(reason=reason, message=message, serves=False)
-        else:
-            cause = unrestored.restoring(
-                f"{why} The operator is restoring the metadata log from the brokers' copies."
-            )
-        self.effects.stall(StallSource.CONTROLLER, cause)
+        """Report in the status that the controller restores its log by itself. What the last
+        attempt has not restored stays shown instead (`logcluster_status`)."""
+        text = f"{why} The operator is restoring the metadata log from the brokers' copies."
+        self.effects.stall(StallSource.CONTROLLER, unrestored.restoring(text))
 
     def _show_restore(
         self, begun: ControllerChanged, image: ClusterImage, shown: Iterable[Condition]
@@ -355,6 +351,8 @@ class LedCluster:
         milliseconds. The uid of a Topic or User in the cache is first added to the term's
         `seen_uids`."""
         objects = self.term.objects
+        if work.task is Task.CLUSTER:
+            self.controller.look_at_choice()
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)
         if work.task is Task.USER and (user := objects.users.get(work.key)):
@@ -363,6 +361,16 @@ class LedCluster:
             self._queue.add_later(work, after_ms)
         else:
             self._queue.add(work)
+
+    def _forget_unneeded(self) -> None:
+        """Keep in `seen_uids` the objects that exist, and those of committed topics and users."""
+        term, image, seen = self.term, self.term.image, self.term.seen_uids
+        declared = [t.object for t in image.topics.values() if t.object is not None]
+        needed = {one.uid for one in declared}
+        needed |= {row.object.uid for row in image.security.users.values()}
+        needed |= {one.metadata.uid for one in (*term.objects.topics, *term.objects.users)}
+        for uid in [uid for uid in seen if uid not in needed]:
+            del seen[uid]
 
     def _note_seen(self, meta: ObjectMeta) -> None:
         self.term.seen_uids[meta.uid] = meta.creation_timestamp or ""
@@ -387,6 +395,7 @@ class LedCluster:
             self._tell_outage(vacant_ms)
         self._tell_continued()
         while True:
+            self._forget_unneeded()
             look = partial(self._failures.of_look, target=self._target)
             for work in registry.all_work(self.term, look):
                 self.offer(work)
@@ -418,7 +427,8 @@ class LedCluster:
         empty: the controller waits for their copies."""
         while not self.controller.active:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.controller.wait_active(), BRING_UP_SECONDS)
+                async with asyncio.timeout(BRING_UP_SECONDS):
+                    await self.controller.wait_active()
             if not self._unrestored or self.controller.active:
                 continue
             self.effects.stall(StallSource.CONTROLLER, unrestored.cause(self._unrestored))
@@ -426,8 +436,8 @@ class LedCluster:
                 self.effects.carry_out(await unrestored.bring_up(self.term, self._unrestored))
             except (ApiError, Retry) as error:
                 logger.warning(
-                    "LogCluster %s: the operator cannot start the brokers with the copies of the "
-                    "metadata it needs, and tries again: %s",
+                    "LogCluster %s: the metadata log is empty, and the operator restores it from "
+                    "the brokers' copies, but it cannot start these brokers; it tries again: %s",
                     *(self.controller.name, error),
                 )
         if self._unrestored:
@@ -446,8 +456,9 @@ class LedCluster:
                 return
             except (ApiError, Retry) as error:
                 logger.warning(
-                    "the operator cannot write the controller's certificate and tries again; "
-                    "until then brokers that require TLS cannot connect to the controller: %s",
+                    "the operator cannot write the controller's certificate for internal TLS and "
+                    "tries again; until then brokers that require TLS cannot connect to the "
+                    "controller: %s",
                     error,
                 )
             await asyncio.sleep(delay_s)
@@ -537,8 +548,12 @@ class LedCluster:
             message = refusal.message + way_out(self.term.key, self.controller.choice)
             why = (refusal.reason, message)
             cause = Cause(reason=refusal.reason, message=message, serves=False)
+            shown = self.term.objects.clusters.conditions(self.term.key)
+            known = why == self._stalled_for or any(
+                one.type == "Ready" and (one.reason, one.message) == why for one in shown
+            )
             await self._say(StallSource.CONTROLLER, cause)
-            if why != self._stalled_for:
+            if not known:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
                 await self._events.flush()
@@ -547,7 +562,14 @@ class LedCluster:
 def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | None:
     if parts.history is None:
         return None
-    return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)
+
+    def agreed_ms() -> int:
+        """Return the earlier time of this host's clock and the API server's: a clock that is ahead
+        would end the whole history."""
+        now_ms, told_ms = parts.now_ms(), parts.kube.answered_ms
+        return now_ms if told_ms is None else min(now_ms, told_ms)
+
+    return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms, agreed_ms)
 
 
 def _show_inside(parts: Parts, cluster_id: UUID, identity: InsideIdentity) -> None:

@@ -56,7 +56,9 @@ class ObjectFailures:
             if work.task in ENDS_TERM:
                 raise
             self.met(str(work), word_of(work.task), registry.target_of(self._term, work), error)
-            raise PassFailed(f"the operator met an internal error: {error!r}") from None
+            raise PassFailed(
+                f"an internal error of the operator, please report it: {error!r}"
+            ) from None
         self.over(str(work))
 
     @contextmanager
@@ -87,7 +89,7 @@ class ObjectFailures:
         """Record a bug as `met` does, without rendering the status of `target` again."""
         if not is_of_one_object(error):
             raise error
-        costs = f'only the pass "{what}", which is retried within a minute'
+        costs = f'only the work "{what}"; the operator tries that again within a minute'
         self._failures.met(kind, error, costs)
         where = f"{type(error).__name__} in {_place(error.__traceback__)}"
         uid = registry.uid_of(self._term, target)

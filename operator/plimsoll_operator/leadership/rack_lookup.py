@@ -114,7 +114,14 @@ class RackFinder:
             self._found(request.broker_id)
             # Without `spec.racks` a missing rack is no cause for a warning.
             level = logging.INFO if cluster.spec.racks is None else logging.WARNING
-            logger.log(level, "broker %d is registered without a rack: %s", request.broker_id, why)
+            logger.log(
+                level,
+                "broker %d is registered without a rack, so the operator does not know which "
+                "racks its replicas are in; to state the rack, label the broker's node and "
+                "restart the broker: %s",
+                request.broker_id,
+                why,
+            )
             return request
         sentence = (
             f"Broker {request.broker_id} has no rack, and spec.racks requires one: {why}. Label"
@@ -147,10 +154,13 @@ def node_of(pod: Object, pod_uid: str | None) -> str:
     `pod_uid`, or if it is not scheduled yet."""
     name = pod["metadata"]["name"]
     if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
-        raise RackNotFound(f"pod {name} is not the pod of the broker process that registers")
+        raise RackNotFound(
+            f"the operator cannot tell the broker's node, because pod {name} has another uid "
+            "than the broker states"
+        )
     node_name: str | None = (pod.get("spec") or {}).get("nodeName")
     if not node_name:
-        raise RackNotFound(f"pod {name} is not scheduled to a node yet")
+        raise RackNotFound(f"the broker's pod {name} is not scheduled to a node yet")
     return node_name
 
 

@@ -147,7 +147,8 @@ class BrokerProcess:
         if self._taken >= TAKEN_STARTS_MAX:
             self.why = taken
             logger.error(
-                "broker %d stays down until `plimsoll local` is started again; free its port: %s",
+                "the process of broker %d could not open its port and is not started again; free "
+                "the port, then start `plimsoll local` again: %s",
                 *(self.broker_id, taken),
             )
             return True

@@ -311,8 +311,8 @@ class LocalCluster:
 
     def _taken(self, port: int, kind: str) -> CannotRun:
         return CannotRun(
-            f"Port {port}, this cluster's {kind} port, is in use; probably another `plimsoll "
-            f"local` runs on {self._wishes.root}."
+            f"The local cluster cannot start, because its {kind} port, {port}, is in use. "
+            f"Probably another `plimsoll local` runs on {self._wishes.root}; stop it first."
         )
 
     def _at(self, port: int) -> str:

@@ -218,14 +218,18 @@ class DriverPods:
         folder = self._layout.pod(running.name)
         try:
             if not is_driver(self._server, pod):
-                raise NotThere("the driver's pod does not belong to the Job of a Verification")
+                raise NotThere(
+                    "the pod does not belong to the Job of a Verification, and a local "
+                    "cluster runs no others"
+                )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._account(folder)
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
             logger.warning(
-                "cannot start driver pod %s: %s; see the status of its Verification",
+                "the local cluster cannot start the driver pod %s of a Verification, which gets "
+                "no verdict; remove the cause and create the Verification again: %s",
                 *(running.name, error),
             )
             running.exit_code = NOT_STARTED
@@ -234,8 +238,8 @@ class DriverPods:
         if running.exit_code and not running.stopping.is_set():
             log = self._layout.pod_log(running.name)
             logger.warning(
-                "driver pod %s ended with exit code %d; see its log in %s, and the status of its "
-                "Verification",
+                "the driver pod %s of a Verification ended with exit code %d; its log in %s and "
+                "the Verification's status say why",
                 *(running.name, running.exit_code, log),
             )
 
@@ -273,7 +277,9 @@ class DriverPods:
     def _data(self, pod: Object, folder: Path, name: str) -> dict[str, str]:
         stored = found(self._server, resources.CONFIG_MAPS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"ConfigMap {name}, which the driver's pod mounts, does not exist")
+            raise NotThere(
+                f"ConfigMap {name}, which the driver pod of the Verification mounts, does not exist"
+            )
         data: dict[str, str] = dict(stored.body.get("data") or {})
         if FILE in data:
             account = str(folder / ACCOUNT)
@@ -283,20 +289,26 @@ class DriverPods:
                 )
             except (ValueError, KeyError, TypeError) as error:
                 raise NotThere(
-                    f"ConfigMap {name} does not hold a valid configuration of the driver: {error!r}"
+                    f"ConfigMap {name} holds no valid configuration of the driver pod of the "
+                    f"Verification: {error!r}"
                 ) from error
         return data
 
     def _secret(self, pod: Object, name: str) -> dict[str, bytes]:
         stored = found(self._server, resources.SECRETS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"Secret {name}, which the driver's pod mounts, does not exist")
+            raise NotThere(
+                f"Secret {name}, which the driver pod of the Verification mounts, does not exist"
+            )
         data = stored.body.get("data") or {}
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
         if DIRECTORY not in mounts:
-            raise NotThere("the driver's pod does not mount the ConfigMap with its configuration")
+            raise NotThere(
+                "this pod is not one of the operator's driver pods, the only ones that a local "
+                "cluster runs: it does not mount a Verification's ConfigMap"
+            )
         words = [translated(word, mounts) for word in arguments(mounts)]
         if running.stopping.is_set():
             return NOT_STARTED

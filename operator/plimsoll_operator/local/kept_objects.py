@@ -24,6 +24,7 @@ from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api_server.account_tokens import AccountTokens
 from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.owned_pods import ENDED
+from plimsoll_operator.api_server.required_fields import missing
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found, listed
 from plimsoll_operator.api_server.store import ObjectChange, StoredObject
@@ -167,16 +168,29 @@ class LocalObjects:
             kept = msgspec.json.decode(path.read_bytes(), type=KeptObjects)
         except msgspec.DecodeError as error:
             raise BadDirectory(
-                f"{path} is not the object store of a local cluster: {error}"
+                f"the file {path}, which must hold the Kubernetes objects of the local cluster, "
+                f"is damaged: {error}; restore the file, or use another directory"
             ) from error
         store.revision = store.history_since = max(store.revision, kept.revision)
         for one in kept.objects:
-            if one.root in store.resources:
+            if one.root in store.resources and self._is_whole(one):
                 applied = {name: frozenset(paths) for name, paths in one.applied.items()}
                 body = _fresh(one.body, same_release=kept.release == RELEASE)
                 store.put(store.resources[one.root], body, applied)
         if kept.release != RELEASE:
             self.drop_brokers()
+
+    def _is_whole(self, one: KeptObject) -> bool:
+        """Return False, and log it, if the object lacks a field that this release requires."""
+        kind = self.server.store.resources[one.root].kind
+        found = next(missing(kind, one.body), None)
+        if found is not None:
+            logger.warning(
+                "the local cluster does not load %s %s, which an earlier release accepted; correct "
+                "the object's field and apply the object again: %s: %s",
+                *(kind.kind, one.body["metadata"]["name"], found.field, found.message),
+            )
+        return found is None
 
     def _kept(self) -> KeptObjects:
         store = self.server.store
@@ -228,8 +242,8 @@ class LocalObjects:
             write_whole(self.layout.objects, content, private=True)
         except OSError as error:
             logger.warning(
-                "cannot save this local cluster's Kubernetes objects to %s, retrying every %d s "
-                "while it runs: %s",
+                "the local cluster cannot save its Kubernetes objects to %s, so changes are lost "
+                "if it stops now; it tries again every %d s: %s",
                 *(self.layout.objects, LATER_MS // 1000, error),
             )
             return False
@@ -271,7 +285,9 @@ def _fresh_pod(pod: Object) -> Object:
         return status
     return {
         "phase": "Failed",
-        "message": "The local cluster was stopped while the Verification ran.",
+        "message": (
+            "This driver pod of a Verification ended early, because the local cluster was stopped."
+        ),
     }
 
 

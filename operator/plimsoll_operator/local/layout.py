@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,9 +141,12 @@ class DirectoryLayout:
 
     def prepare(self) -> None:
         """Create the directory, which only the owner can enter since it holds records and Secrets,
-        and its subfolders, as far as they do not exist. Raises BadDirectory if that fails."""
+        and its subfolders, as far as they do not exist. An existing directory keeps its mode.
+        Raises BadDirectory if that fails, or other users can replace the directory's files."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if why := _shared(self.root):
+                raise BadDirectory(f"Cannot use {self.root} as this cluster's directory: {why}.")
             self.logs.mkdir(exist_ok=True)
             self.history.mkdir(exist_ok=True)
         except OSError as error:
@@ -159,7 +164,8 @@ class DirectoryLayout:
             return msgspec.json.decode(path.read_bytes(), type=Remembered)
         except msgspec.DecodeError as error:
             raise BadDirectory(
-                f"The file {path} does not describe a local cluster: {error}"
+                f"The file {path} must describe the local cluster in this directory, but is "
+                f"damaged: {error}. Restore the file, or use another directory."
             ) from error
 
     def remember(self, remembered: Remembered) -> None:
@@ -276,6 +282,17 @@ def _ports_of(known: Remembered | None) -> Iterator[int]:
     yield from filter(None, (known.controller_port, known.api_port, known.metrics_port))
 
 
+def _shared(root: Path) -> str:
+    """Return why other users could replace files in the directory, as part of a sentence; "" if
+    they cannot. Root may do so anyway, and root's processes may use any owner's directory."""
+    found, own = root.stat(), os.geteuid()
+    if found.st_uid not in (own, 0) and own != 0:
+        return "it belongs to another user"
+    if found.st_mode & stat.S_IWOTH:
+        return "every user can write to it; run `chmod o-w` on it, or choose another one"
+    return ""
+
+
 class OutsideFolder(OSError):
     """Raised if a name, joined to its folder's path, is not the path of an entry of that folder."""
 
@@ -290,6 +307,6 @@ def within(folder: Path, name: str) -> Path:
         inside = False
     if not inside:
         raise OutsideFolder(
-            errno.EPERM, f"the name {name[:80]!r} does not stand for a file in the folder {folder}"
+            errno.EPERM, f"the name {name[:80]!r} is no valid file name in the folder {folder}"
         )
     return path

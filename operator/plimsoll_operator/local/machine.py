@@ -115,14 +115,14 @@ class Machine:
     def _show_event(self, event: Object) -> None:
         """Copy an Event of `events.k8s.io` to the core API, where `kubectl get events` and
         `describe` read it. Remove the oldest Events of each API beyond `EVENTS_MAX`."""
-        at = event["eventTime"]
+        at = event.get("eventTime")
         shown = {
             "metadata": {key: event["metadata"][key] for key in ("name", "namespace")},
-            "involvedObject": event["regarding"],
-            "reason": event["reason"],
-            "message": event["note"],
-            "type": event["type"],
-            "source": {"component": event["reportingController"]},
+            "involvedObject": event.get("regarding") or {},
+            "reason": event.get("reason", ""),
+            "message": event.get("note", ""),
+            "type": event.get("type", ""),
+            "source": {"component": event.get("reportingController", "")},
             "firstTimestamp": at,
             "lastTimestamp": at,
             "count": 1,
@@ -137,8 +137,10 @@ class Machine:
 def _tell_event(event: Object, *, expected: bool) -> None:
     is_warning = event.get("type") == "Warning" and not expected
     level = logging.WARNING if is_warning else logging.INFO
-    about = event["regarding"]
-    text = f"{about['kind']} {about['name']}: {event['reason']}: {event['note']}"
+    about = event.get("regarding") or {}
+    text = (
+        f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {event.get('note', '')}"
+    )
     logger.log(level, "%s", text)
 
 

@@ -52,7 +52,11 @@ class HeldPorts:
             port = random.choice(PICKED)
             if self.claim(port):
                 return port
-        raise OSError(errno.EADDRINUSE, f"no free port was found on this machine in {TRIES} tries")
+        raise OSError(
+            errno.EADDRINUSE,
+            f"no free port was found on this machine in {TRIES} tries; stop programs that use "
+            "many ports, then start the local cluster again",
+        )
 
     def claim(self, port: int) -> bool:
         """Hold a port for later use and return True. Return False, and hold nothing, if the port is

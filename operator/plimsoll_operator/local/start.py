@@ -124,7 +124,7 @@ class Start:
             "rules (x-kubernetes-validations): Kubernetes may reject a spec that is accepted here"
         )
         if words := ignored(cluster):
-            logger.warning("%s", words)
+            logger.warning("LogCluster %s in a local cluster: %s", cluster.metadata.name, words)
         for listener in cluster.listeners:
             if listener.allowed_namespaces is not None:
                 logger.warning(
@@ -216,7 +216,11 @@ class Start:
             answer = await controller.request(SetMembers(broker_ids=wanted))
             if isinstance(answer, Refused) and answer.known_reason is Reason.BrokerHoldsReplicas:
                 wanted = tuple(sorted({*members, *wanted}))
-                logger.info("%s", answer.message)
+                logger.info(
+                    "brokers that the LogCluster's file no longer asks for stay until the "
+                    "operator has moved their replicas: %s",
+                    answer.message,
+                )
                 if wanted == members:
                     return
                 answer = await controller.request(SetMembers(broker_ids=wanted))

@@ -58,9 +58,9 @@ class UserFiles:
             directory = within(self._directory, name)
         except OutsideFolder as error:
             logger.warning(
-                "cannot write the login files of user %r: %s; the user can log in with the values "
-                "in Secret %s",
-                *(name, error, secret),
+                "the local cluster writes no login files for user %r, because its name is no valid "
+                "file name; log in with the values in Secret %s: %s",
+                *(name, secret, error),
             )
             return
         if LIBRDKAFKA in values:
@@ -74,9 +74,10 @@ class UserFiles:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:
             logger.warning(
-                "cannot write the login files of user %s in %s: %s; the user can log in with the "
-                "values in Secret %s; the files are written when that Secret changes: remove the "
-                "cause, then annotate the Secret",
+                "the local cluster cannot write the login files of user %s in %s: %s; the login "
+                "itself works, with the values in Secret %s; to get the files, remove the cause, "
+                "then change that Secret, such as by `kubectl annotate secret`, which writes "
+                "them again",
                 *(name, directory, error, secret),
             )
 

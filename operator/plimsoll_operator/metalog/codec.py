@@ -249,7 +249,10 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
     if checksum(batch) != batch.checksum:
         batch = _as_earlier_builds_sealed(batch, stored.records)
     if count != batch.record_count or checksum(batch) != batch.checksum:
-        raise LogCorrupt(f"batch {batch.sequence} of the metadata log does not match its checksum")
+        raise LogCorrupt(
+            f"batch {batch.sequence} of the metadata log is damaged: its content does not match "
+            "its checksum"
+        )
     return batch
 
 

@@ -40,6 +40,7 @@ from plimsoll_operator.metalog.interface import (
     OpenedLog,
     RestoredHistory,
     Snapshot,
+    SnapshotEnd,
 )
 
 CLUSTER_FILE = "cluster.json"
@@ -140,7 +141,8 @@ def read_batch_files(directory: Path) -> list[BatchFile]:
     for file in found[:-1]:
         if file.torn:
             raise LogCorrupt(
-                f"the file {file.path} of the metadata log is damaged before the end of the log"
+                f"the file {file.path} of the metadata log is damaged, although it is not the "
+                "last one, so batches in the middle of the log are lost"
             )
     return found
 
@@ -157,7 +159,8 @@ def read_batch_file(path: Path) -> BatchFile:
         except LogCorrupt:
             if index != len(lines) - 2 or lines[-1]:
                 raise LogCorrupt(
-                    f"the file {path} of the metadata log is damaged at byte {good_bytes}"
+                    f"the file {path} of the metadata log is damaged at byte {good_bytes}, "
+                    "before its end, so no controller can use the log until it is restored"
                 ) from None
             break
         good_bytes += len(line) + 1
@@ -321,6 +324,13 @@ class DirectoryLog:
         found = [batch for file in read_batch_files(self._path) for batch in file.batches]
         return tuple(sorted(found, key=lambda batch: batch.sequence))
 
+    async def newest_snapshot(self) -> SnapshotEnd | None:
+        found = await asyncio.to_thread(read_snapshots, self._path)
+        newest = max(found, key=lambda one: one.last_sequence, default=None)
+        if newest is None:
+            return None
+        return SnapshotEnd(end_offset=newest.end_offset, nonce=newest.nonce)
+
     async def restore(self, history: RestoredHistory) -> None:
         await self._settle()
         self._follower = None
@@ -431,7 +441,10 @@ class DirectoryLog:
                 continue
             except log_integrity.Gap as error:
                 gap = error
-        raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
+        raise LogRegressed(
+            f"the metadata log in {self._path} is incomplete, and no controller can use it until "
+            f"it is restored: {gap}"
+        )
 
     def _signature(self) -> list[tuple[str, int]]:
         """Return the names and sizes of the directory's files, to compare with earlier ones: the
@@ -465,7 +478,7 @@ class DirectoryLog:
         except BlockingIOError:
             os.close(descriptor)
             raise LogUnavailable(
-                f"the metadata log in {self._path} is in use by another process"
+                f"the metadata log in {self._path} is in use by another process; stop that process"
             ) from None
         self._lock = descriptor
 
@@ -488,8 +501,8 @@ class DirectoryLog:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             raise AppendConflict(
-                f"another process has written to the metadata log in {self._path}, so this one "
-                "must reopen the log"
+                f"another process has written to the metadata log in {self._path}, so this "
+                "controller reads the log again before it writes more"
             ) from None
         sync_directory(self._path)
         self._close_tail()
@@ -525,8 +538,8 @@ class DirectoryLog:
         elsewhere = next_file != tail.path and next_file.exists()
         if status.st_nlink == 0 or status.st_size != tail.size or elsewhere:
             raise AppendConflict(
-                f"another process has written to the metadata log in {self._path}, so this one "
-                "must reopen the log"
+                f"another process has written to the metadata log in {self._path}, so this "
+                "controller reads the log again before it writes more"
             )
 
     def _cut_back(self, tail: _Tail) -> None:

@@ -179,6 +179,15 @@ class RestoredHistory:
     controller_epoch: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotEnd:
+    """The position at the end of a stored snapshot: after `end_offset` records, the last of them in
+    the batch with `nonce`."""
+
+    end_offset: int
+    nonce: str
+
+
 class RestorableLog(Protocol):
     """The part of a metadata log that its restoration from brokers' copies uses."""
 
@@ -186,6 +195,11 @@ class RestorableLog(Protocol):
         """Return all batches that are still stored, by sequence, of a log that cannot be opened.
         They need not follow each other. Raises `LogCorrupt` if one cannot be read, and
         `LogUnavailable`."""
+
+    async def newest_snapshot(self) -> SnapshotEnd | None:
+        """Return the end of the newest snapshot that is stored, of a log that cannot be opened.
+        Return None if there is none. A part of it may be missing. Raises the errors of
+        `remains`."""
 
     async def restore(self, history: RestoredHistory) -> None:
         """Replace the content of the log by `history`, whatever state it is in. The log must then

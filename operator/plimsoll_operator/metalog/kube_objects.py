@@ -81,8 +81,8 @@ class TransportApi:
         answer = Answer(status=response.status, body=response.body)
         if answer.status in UNKNOWN_OUTCOMES:
             raise Unanswered(
-                f"the outcome of a write to the metadata log ({method} {path}) is unknown: "
-                f"{answer.sentence}"
+                f"the outcome of a write to the metadata log ({method} {path}) is unknown, so the "
+                f"controller reads the log again: {answer.sentence}"
             )
         return answer
 
@@ -99,15 +99,16 @@ GROUP = "internal.plimsoll.dev"
 VERSION = "v1alpha1"
 BATCHES = "metadatabatches"
 SNAPSHOTS = "metadatasnapshots"
-PAGE_OBJECTS = 64
+PAGE_OBJECTS = 256
 READ_ATTEMPTS = 20
 AT_ONCE = 16
+"""The most requests at a time of one work of many requests, such as making slots."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Expired(Exception):
+class Expired(LogUnavailable):
     """Raised if the rest of a list is no longer available. Read the list again from its
     beginning."""
 
@@ -189,29 +190,46 @@ _item_decoder = msgspec.json.Decoder(Item)
 _page_decoder = msgspec.json.Decoder(_Page)
 
 
-def decode(body: bytes) -> Item:
+def decode(body: bytes, plural: str, name: str) -> Item:
+    """Return the object in an answer of the API server. Raise `LogCorrupt`, which names the object
+    asked for, if the answer holds none."""
     try:
         return _item_decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise LogCorrupt(
-            f"the API server's answer about an object of the metadata log cannot be parsed: {error}"
+            f"the API server's answer about {plural}/{name} of the metadata log cannot be parsed: "
+            f"{error}"
         ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
     """Sends requests that are safe to repeat, and repeats each up to `READ_ATTEMPTS` times, after a
-    pause of first `backoff_ms`. After that it raises `LogUnavailable`."""
+    pause of first `backoff_ms`. After that it raises `LogUnavailable`. `bulk` bounds the requests
+    of `in_parallel` over all readers that share it: the logs of one process would else open
+    `AT_ONCE` connections each at its start."""
 
     api: Api
     place: Place
     backoff_ms: int
+    bulk: asyncio.Semaphore
+
+    async def in_parallel(
+        self, items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE
+    ) -> list[R]:
+        """Do the same as the function `in_parallel`, within `bulk`."""
+
+        async def in_turn(item: T) -> R:
+            async with self.bulk:
+                return await act(item)
+
+        return await in_parallel(items, in_turn, at_once)
 
     async def get(self, plural: str, name: str) -> Item | None:
         answer = await self.ask("GET", self.place.path(plural, name))
         if answer.status == 404:
             return None
-        return decode(_expect(answer).body)
+        return decode(_expect(answer).body, plural, name)
 
     async def pages(self, plural: str, selector: str) -> AsyncIterator[Item]:
         """Yield all objects of a kind that match the selector, in one consistent state. Raise
@@ -226,7 +244,8 @@ class ObjectReader:
             answer = await self.ask("GET", self.place.path(plural), params)
             if answer.status == 410:
                 raise Expired(
-                    f"the API server's list of {plural} expired while the operator read it"
+                    f"the API server's list of {plural} expired while the operator read it; the "
+                    "operator lists them again"
                 )
             try:
                 page = _page_decoder.decode(_expect(answer).body)

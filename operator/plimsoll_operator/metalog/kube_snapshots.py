@@ -111,9 +111,11 @@ class SnapshotStore:
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(
-                f"MetadataSnapshot {index.name} belongs to another cluster, {spec.cluster_id}"
+                f"MetadataSnapshot {index.name} has the labels of this cluster, but its spec "
+                f"names cluster {spec.cluster_id}: another client changed it, so the metadata "
+                "log cannot be used"
             )
-        chunks = await kube_objects.in_parallel(spec.chunks, self._chunk)
+        chunks = await self._reader.in_parallel(spec.chunks, self._chunk)
         parts = [chunk for chunk in chunks if chunk is not None]
         if len(parts) != len(chunks):
             return None
@@ -160,7 +162,7 @@ class SnapshotStore:
             controller_epoch=draft.controller_epoch,
             image_size=len(image_bytes),
             stored_size=len(stored),
-            chunks=await kube_objects.in_parallel(starts, put),
+            chunks=await self._reader.in_parallel(starts, put),
         )
         await self._create(name, "index", spec)
         return name, len(stored)
@@ -175,7 +177,8 @@ class SnapshotStore:
         if _chunk_data(item) != data:
             raise LogCorrupt(
                 f"the API server stored MetadataSnapshot {name} with a different content than "
-                "was sent"
+                "was sent; check for a webhook or an older CustomResourceDefinition that changes "
+                "MetadataSnapshot objects"
             )
         return ChunkRef(name=name, uid=item.metadata.uid, sha256=codec.sha256(data))
 
@@ -192,7 +195,7 @@ class SnapshotStore:
         path = self._place.path(kube_objects.SNAPSHOTS)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:
-            return kube_objects.decode(answer.body)
+            return kube_objects.decode(answer.body, kube_objects.SNAPSHOTS, name)
         if answer.status == 409:
             item = await self._reader.get(kube_objects.SNAPSHOTS, name)
             if item is not None:
@@ -201,18 +204,26 @@ class SnapshotStore:
             f"the operator cannot create MetadataSnapshot {name}: {answer.sentence}"
         )
 
-    async def delete_older(self, end_offset: int) -> None:
-        """Delete all snapshots with an end offset below `end_offset`, incomplete ones included:
-        first indexes, then chunks. One deleted meanwhile is no error. Raise `LogUnavailable` if the
-        API server refuses."""
+    async def delete_older(self, kept: Index) -> None:
+        """Delete all snapshots with an end offset below that of `kept`, incomplete ones included:
+        first indexes, then chunks. One of a higher controller epoch stays: another process restored
+        the log to an earlier end, and this one has not noticed. One deleted meanwhile is no error.
+        Raise `LogUnavailable` if the API server refuses."""
         for part in ("index", "chunk"):
             selector = f"{self._place.selector},{labels.LOG_PART}={part}"
             old = [
                 item.metadata
                 async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
-                if msgspec.json.decode(item.spec, type=_AnySpec).end_offset < end_offset
+                if msgspec.json.decode(item.spec, type=_AnySpec).end_offset < kept.spec.end_offset
+                and self._epoch_in(item.metadata.name) <= kept.spec.controller_epoch
             ]
-            await kube_objects.in_parallel(old, self._delete)
+            await self._reader.in_parallel(old, self._delete)
+
+    def _epoch_in(self, name: str) -> int:
+        """Return the controller epoch in the name of a snapshot's object, 0 for any other name."""
+        _, _, rest = name.removeprefix(f"{self._place.prefix}-").partition("-")
+        epoch = rest.partition("-")[0]
+        return int(epoch) if epoch.isdecimal() else 0
 
     async def _delete(self, metadata: Metadata) -> None:
         body = msgspec.json.encode({"preconditions": {"uid": metadata.uid}})

@@ -29,7 +29,9 @@ from plimsoll_operator.metalog.interface import (
     MetadataLogError,
     OpenedLog,
     RestoredHistory,
+    SnapshotEnd,
     SnapshotRequired,
+    UnknownRecord,
 )
 from plimsoll_operator.metalog.kube_objects import Api, ObjectReader, Place, TransportApi
 from plimsoll_operator.metalog.kube_snapshots import Index, SnapshotDraft, SnapshotStore
@@ -66,12 +68,24 @@ DEFAULTS = RingOptions()
 
 class RingLog:
     """`metalog.interface.MetadataLog` in a ring of MetadataBatch objects, reached through any
-    `Api`."""
+    `Api`. Logs with the same `bulk` share a bound on requests that are not urgent; without one,
+    the log has its own."""
 
-    def __init__(self, api: Api, place: Place, options: RingOptions = DEFAULTS) -> None:
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        options: RingOptions = DEFAULTS,
+        bulk: asyncio.Semaphore | None = None,
+    ) -> None:
         self._api = api
         self._options = options
-        self._reader = ObjectReader(api=api, place=place, backoff_ms=options.backoff_ms)
+        self._reader = ObjectReader(
+            api=api,
+            place=place,
+            backoff_ms=options.backoff_ms,
+            bulk=bulk or asyncio.Semaphore(kube_objects.AT_ONCE),
+        )
         self._snapshots = SnapshotStore(self._reader)
         self._ring = Ring(self._reader, options.slots)
         self._follower: log_integrity.LogFollower | None = None
@@ -89,10 +103,8 @@ class RingLog:
         self._follower = None
         async with self._turn:
             await self._stop_making()
-            ring = Ring(self._reader, self._options.slots)
-            opened, follower, view = await self._read(ring)
-            await self._make(ring, opened.tip.next_sequence)
-            self._ring = ring
+            opened, follower, view = await self._read(self._ring)
+            await self._make(self._ring, opened.tip.next_sequence)
             self._cover(view.covered)
             self._history.rebuild(opened.snapshot, opened.batches)
             self._weight = codec.Weight(
@@ -109,9 +121,9 @@ class RingLog:
         if the slot of `next_sequence` was deleted."""
         missing = ring.missing(next_sequence)
         at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
-        await kube_objects.in_parallel(missing[:at_once], ring.make)
+        await self._reader.in_parallel(missing[:at_once], ring.make)
         if later := missing[at_once:]:
-            self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
+            self._making = asyncio.create_task(_make_all(self._reader, ring, later))
 
     def _make_ahead(self, next_sequence: int) -> None:
         """If few slots are ready after `next_sequence`, start a task that creates more, so that an
@@ -119,9 +131,7 @@ class RingLog:
         if self._making is not None and not self._making.done():
             return
         if later := self._ring.runs_short(next_sequence):
-            self._making = asyncio.create_task(
-                _make_all(self._ring, later, self._options.backoff_ms)
-            )
+            self._making = asyncio.create_task(_make_all(self._reader, self._ring, later))
 
     async def _stop_making(self) -> None:
         if self._making is not None:
@@ -135,15 +145,18 @@ class RingLog:
         opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
         return opened
 
-    async def _read(self, ring: Ring) -> tuple[OpenedLog, log_integrity.LogFollower, _View]:
+    async def _read(self, ring: Ring) -> _Read:
         """Return the log as stored, a follower at its end, and the snapshot that covers its oldest
-        slots.
+        slots. Of a ring that this process knows, read only what was added, if that will do: many
+        take-overs in a row then cost a slow API server little.
 
         Snapshots are read before batches. A snapshot that is released in between leaves a gap, and
         the read is repeated. In the other order a newer snapshot could hide batches not yet read.
         Raise `LogRegressed` if the gap does not come from a concurrent write, `LogUnavailable`
         after `READS_MAX` reads.
         """
+        if (added := await self._read_added(ring)) is not None:
+            return added
         why: Exception | None = None
         seen = -1
         for attempt in range(READS_MAX):
@@ -151,22 +164,45 @@ class RingLog:
                 await kube_objects.pause(self._options.backoff_ms, attempt)
             try:
                 indexes = await self._snapshots.indexes()
-                found = await ring.load()
-                index, (opened, follower) = await self._assemble(indexes, found)
-                covered = await self._covered(found, opened, index)
-                size = index.spec.stored_size if index else 0
-                return opened, follower, _View(covered=covered, snapshot_bytes=size)
+                return await self._opened(indexes, await ring.load())
             except kube_objects.Expired as error:
                 why = error
             except log_integrity.Gap as error:
                 why = error
                 if ring.newest_version == seen:
                     # No write happened between two failed reads: it is no race.
-                    raise LogRegressed(f"the metadata log is incomplete: {error}") from error
+                    raise LogRegressed(
+                        "the metadata log is incomplete, and no controller can use it until it "
+                        f"is restored: {error}"
+                    ) from error
                 seen = ring.newest_version
         raise LogUnavailable(
-            f"the metadata log changes faster than the operator can read it: {why}"
+            "the operator could not read the metadata log, because the log changed during each "
+            f"of {READS_MAX} attempts; it tries again: {why}"
         )
+
+    async def _read_added(self, ring: Ring) -> _Read | None:
+        """Return the log as `_read` does, after reading only what other writers added. Return None
+        if the whole ring must be read, which alone can tell that the log is damaged."""
+        if not ring.known:
+            return None
+        indexes = await self._snapshots.indexes()
+        try:
+            found = await ring.read_on()
+            if found is None:
+                return None
+            read = await self._opened(indexes, found)
+        except (log_integrity.Gap, LogRegressed, LogCorrupt, UnknownRecord):
+            return None
+        return None if ring.runs_short(read[0].tip.next_sequence) else read
+
+    async def _opened(
+        self, indexes: Sequence[Index], found: Mapping[int, Batch | log_integrity.Emptied]
+    ) -> _Read:
+        index, (opened, follower) = await self._assemble(indexes, found)
+        covered = await self._covered(found, opened, index, indexes)
+        size = index.spec.stored_size if index else 0
+        return opened, follower, _View(covered=covered, snapshot_bytes=size)
 
     async def _assemble(
         self, indexes: Sequence[Index], found: Mapping[int, Batch | log_integrity.Emptied]
@@ -186,6 +222,7 @@ class RingLog:
         found: Mapping[int, Batch | log_integrity.Emptied],
         opened: OpenedLog,
         first: Index | None,
+        indexes: Sequence[Index],
     ) -> Index | None:
         """Return the index of the newest snapshot that a committed `SnapshotTaken` names, or None
         if there is none. That record is always in the ring: its slot is reused only under a newer
@@ -199,10 +236,12 @@ class RingLog:
             if sequence >= opened.tip.next_sequence or not isinstance(batch, Batch):
                 continue
             for taken in reversed(codec.snapshots_taken(batch)):
-                index = await self._snapshots.index(taken.name)
+                known = (one for one in indexes if one.name == taken.name)
+                index = next(known, None) or await self._snapshots.index(taken.name)
                 if index is None:
                     raise log_integrity.Gap(
-                        f"MetadataSnapshot {taken.name}, which the log refers to, does not exist"
+                        f"MetadataSnapshot {taken.name} does not exist, although the metadata "
+                        "log needs it for its older records"
                     )
                 return index
         return None
@@ -244,14 +283,15 @@ class RingLog:
         except LogCorrupt:
             # Before the first append, or deleted by hand: a full read tells which.
             raise log_integrity.Gap(
-                f"the MetadataBatch object for batch {sequence} cannot be read"
+                f"the API server returned no MetadataBatch object with batch {sequence} of the "
+                "metadata log, so the operator reads the whole log again"
             ) from None
         if content is None or content.sequence < sequence:
             return None
         if content.sequence > sequence or not isinstance(content, Batch):
             raise log_integrity.Gap(
-                f"batch {sequence} of the metadata log was overwritten while the operator read "
-                "the log"
+                f"batch {sequence} of the metadata log was overwritten before the operator read "
+                "it, so the operator reads the whole log again"
             )
         return content
 
@@ -271,6 +311,9 @@ class RingLog:
                 size = await self._ring.put(batch, self._options.backoff_ms)
             except AppendRefused:
                 self._unresolved = False
+                raise
+            except (LogCorrupt, LogRegressed):
+                self._ring = Ring(self._reader, self._options.slots)
                 raise
             self._unresolved = False
             for committed in follower.offer(batch):
@@ -295,8 +338,8 @@ class RingLog:
             needed = 2
         if free < needed:
             raise SnapshotRequired(
-                f"all {self._options.slots} MetadataBatch objects of the metadata log are in "
-                "use, because no snapshot covers their batches; a snapshot must be written first"
+                f"all {self._options.slots} MetadataBatch objects of the metadata log are in use, "
+                "because no snapshot covers their batches; the controller writes a snapshot first"
             )
 
     @property
@@ -333,14 +376,14 @@ class RingLog:
         index = await self._snapshots.index(taken.name)
         if index is None or await self._snapshots.load(index) is None:
             raise LogCorrupt(
-                f"MetadataSnapshot {taken.name} was written, but the API server shows only a "
-                "part of it"
+                f"the operator wrote MetadataSnapshot {taken.name}, but the API server returns "
+                "only a part of it, so the operator keeps the batches that the snapshot covers"
             )
         if index.spec.last_sequence >= self._covered_sequence:
             self._cover(index)
         self._weight = codec.Weight(snapshot_bytes=index.spec.stored_size)
         self._history.forget_below(taken.end_offset)
-        await self._snapshots.delete_older(taken.end_offset)
+        await self._snapshots.delete_older(index)
         for number in self._ring.large(self._covered_sequence, KEEP_BYTES_MAX):
             async with self._turn:
                 self._held()
@@ -357,6 +400,11 @@ class RingLog:
         stored = (found[sequence] for sequence in sorted(found))
         return tuple(batch for batch in stored if isinstance(batch, Batch))
 
+    async def newest_snapshot(self) -> SnapshotEnd | None:
+        for index in await self._snapshots.indexes():
+            return SnapshotEnd(end_offset=index.spec.end_offset, nonce=index.spec.nonce)
+        return None
+
     async def restore(self, history: RestoredHistory) -> None:
         """Write a snapshot of `history` under a sequence that nothing has, and then that sequence
         with the history's end into its slot. A snapshot without this marker is of no log: the ring
@@ -364,7 +412,7 @@ class RingLog:
         self._follower = None
         async with self._turn:
             await self._stop_making()
-            ring = Ring(self._reader, self._options.slots)
+            self._ring = ring = Ring(self._reader, self._options.slots)
             found = await ring.load()
             indexes = await self._snapshots.indexes()
             used = [*found, *(index.spec.last_sequence for index in indexes)]
@@ -414,12 +462,14 @@ class KubernetesLog(RingLog):
         cluster_id: UUID,
         *,
         options: RingOptions = DEFAULTS,
+        bulk: asyncio.Semaphore | None = None,
     ) -> None:
         place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
-        super().__init__(TransportApi(transport, options.attempt_timeout_ms), place, options)
+        api = TransportApi(transport, options.attempt_timeout_ms)
+        super().__init__(api, place, options, bulk)
 
 
-async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None:
+async def _make_all(reader: ObjectReader, ring: Ring, numbers: Sequence[int]) -> None:
     """Create slots in order, since a hole would look like a deleted slot. A failure is retried with
     pauses, up to `MAKES_MAX` times in a row. After that, each append creates the slot that it
     needs."""
@@ -429,9 +479,7 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
         try:
             if in_vain:  # alone: make none behind it while it is refused
                 await ring.make(first)
-            await kube_objects.in_parallel(
-                left[1:] if in_vain else left, ring.make, SLOTS_AT_ONCE_LATER
-            )
+            await reader.in_parallel(left[1:] if in_vain else left, ring.make, SLOTS_AT_ONCE_LATER)
             return
         except MetadataLogError as error:
             left = ring.unmade(left)
@@ -446,11 +494,11 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
                 return
             if in_vain == 1:
                 logger.warning(
-                    "the operator cannot create %d MetadataBatch objects of the metadata log "
-                    "ahead of their use, and tries again: %s",
+                    "the operator cannot create %d MetadataBatch objects ahead of their use and "
+                    "tries again; the metadata log works without them: %s",
                     *(len(left), error),
                 )
-        await kube_objects.pause(backoff_ms, in_vain)
+        await kube_objects.pause(reader.backoff_ms, in_vain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,3 +508,6 @@ class _View:
 
     covered: Index | None
     snapshot_bytes: int
+
+
+_Read = tuple[OpenedLog, log_integrity.LogFollower, _View]

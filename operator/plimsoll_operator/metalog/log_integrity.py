@@ -72,8 +72,8 @@ class LogFollower:
         tip = self.tip
         if (batch.sequence, batch.previous_nonce) != (tip.next_sequence, tip.nonce):
             raise Gap(
-                f"batch {batch.sequence} of the metadata log does not follow the end of the log, "
-                f"{tip}"
+                f"batch {batch.sequence} of the metadata log does not continue the log, which "
+                f"ends at {tip}"
             )
         group = self._group[0].group if self._group else None
         lawful = (
@@ -84,8 +84,8 @@ class LogFollower:
         )
         if not lawful:
             raise LogCorrupt(
-                f"batch {batch.sequence} of the metadata log cannot follow {tip}: its offset, "
-                "epoch or group is wrong"
+                f"batch {batch.sequence} of the metadata log is invalid: its offset, epoch or "
+                f"group does not continue the log, which ends at {tip}"
             )
 
     def writers_tip(self) -> Tip:
@@ -126,7 +126,7 @@ def assemble(
             return opened
     if (opened := _follow(None, found, last)) is not None:
         return opened
-    raise Gap("the metadata log has no snapshot after which all batches exist")
+    raise Gap("batches are missing after every snapshot of the metadata log")
 
 
 def _newest(snapshot: Snapshot) -> tuple[int, int, int]:
@@ -152,8 +152,9 @@ def _follow(
                 return None
             raise LogRegressed(
                 f"batches {sequence} to {_hole_end(found, sequence)} of the metadata log are "
-                f"missing while batch {last} exists: the log's storage went back in time, or "
-                "objects were deleted"
+                f"missing while batch {last} exists: etcd was restored to an earlier state, or "
+                "MetadataBatch objects were deleted; no controller can use the log until it is "
+                "restored"
             )
         try:
             batches += follower.offer(batch)
@@ -161,8 +162,9 @@ def _follow(
             if sequence == first:
                 return None
             raise LogRegressed(
-                f"batch {sequence} of the metadata log does not follow batch {sequence - 1}: the "
-                "log mixes two histories"
+                f"batch {sequence} of the metadata log does not continue batch {sequence - 1}: "
+                "the log holds batches of two histories, and no controller can use it until it "
+                "is restored"
             ) from None
     at_end = None if snapshot is None else found.get(snapshot.last_sequence)
     return OpenedLog(

@@ -37,6 +37,9 @@ MARKS_MAX = 20
 SLOTS_AT_FIRST = 64
 """Number of slots made before the first batch is written, and kept ready ahead of the next batch
 later."""
+ADDED_MAX = 32
+"""Most batches of other writers that are read slot by slot. Beyond, a list costs less."""
+READ_AT_ONCE = 4
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,6 +108,11 @@ class Ring:
     def name(self, number: int) -> str:
         return f"{self._place.prefix}-{number:04d}"
 
+    @property
+    def known(self) -> bool:
+        """Return True if this process has read or made slots of this ring."""
+        return bool(self._slots)
+
     async def load(self) -> dict[int, Batch | Emptied]:
         """Read every slot, in one consistent state, in place of what this process knew of them.
         Return the batches and emptied slots by sequence; unused slots are left out. Raise
@@ -117,11 +125,45 @@ class Ring:
         self._slots = slots
         versions = (_number(slot.resource_version) or 0 for slot in slots.values())
         self.newest_version = self._floor = max(versions, default=0)
-        return {
-            slot.content.sequence: slot.content
-            for slot in slots.values()
-            if slot.content is not None
-        }
+        return self._contents()
+
+    async def read_on(self) -> dict[int, Batch | Emptied] | None:
+        """Read only the slots that other writers wrote after the newest batch that this process
+        knows, and return what `load` would return. Return None if that needs all slots: none is
+        known, the newest one has changed, over `ADDED_MAX` batches were added, or one of them tells
+        of a snapshot, after which older slots change too.
+
+        Batches name their predecessors, so the log up to a batch that is still stored is unchanged.
+        It ends at a slot only if this process knows that slot exactly as it is, and the next ones
+        too. A slot that another client emptied, deleted or recreated may have held a batch, and a
+        newer batch behind it shows that the log is damaged. `load` tells.
+        """
+        known = [slot for slot in self._slots.values() if slot.sequence is not None]
+        newest = max(known, key=lambda slot: slot.sequence or 0, default=None)
+        if newest is None or newest.sequence is None or self.count < READ_AT_ONCE:
+            return None
+        first = following = newest.sequence
+        while following - first <= ADDED_MAX:
+            numbers = [(following + n) % self.count for n in range(READ_AT_ONCE)]
+            found = await kube_objects.in_parallel(numbers, self._find)
+            same = [slot is not None and slot == self._slots.get(slot.number) for slot in found]
+            for at, slot in enumerate(found[:-1]):  # the last one only confirms an end before it
+                if following > first and same[at]:
+                    return self._contents() if all(same[at:]) else None
+                if slot is None or not (same[at] if following == first else _adds(slot, following)):
+                    return None
+                self._slots[slot.number] = slot
+                self._floor = max(self._floor, _number(slot.resource_version) or 0)
+                following += 1
+        return None
+
+    async def _find(self, number: int) -> Slot | None:
+        item = await self._reader.get(kube_objects.BATCHES, self.name(number))
+        return None if item is None else self._slot(item)
+
+    def _contents(self) -> dict[int, Batch | Emptied]:
+        contents = (slot.content for slot in self._slots.values())
+        return {content.sequence: content for content in contents if content is not None}
 
     def missing(self, next_sequence: int) -> list[int]:
         """Return the numbers of the slots that must be created when the log is opened, the slot for
@@ -138,8 +180,9 @@ class Ring:
         expected = kept_ahead or number < SLOTS_AT_FIRST or number + kube_objects.AT_ONCE < last
         if next_sequence and expected:
             raise LogRegressed(
-                f"MetadataBatch {self.name(number)} was deleted; it may have held committed "
-                "metadata"
+                f"MetadataBatch {self.name(number)} of the metadata log was deleted by another "
+                "client; it may have held committed metadata, so no controller can use the log "
+                "until it is restored"
             )
         return self._to_make(number)
 
@@ -174,7 +217,7 @@ class Ring:
         path = self._place.path(kube_objects.BATCHES)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:
-            slot = self._slot(kube_objects.decode(answer.body))
+            slot = self._slot(self._decoded(answer, number))
         elif answer.status == 409:
             slot = await self._read_back(number)
         else:
@@ -211,7 +254,7 @@ class Ring:
                 unknown = True
                 continue
             if answer.status == 200:
-                return self._committed(kube_objects.decode(answer.body), batch)
+                return self._committed(self._decoded(answer, slot.number), batch)
             if answer.status in (404, 409):
                 if (size := await self._after_conflict(slot, batch)) is not None:
                     return size
@@ -237,7 +280,7 @@ class Ring:
             except Unanswered:
                 answer = None
             if answer is not None and answer.status == 200:
-                self._slots[number] = self._slot(kube_objects.decode(answer.body))
+                self._slots[number] = self._slot(self._decoded(answer, number))
                 return
             now = await self._read_back(number)
             if now.content == marker:
@@ -248,8 +291,9 @@ class Ring:
                 break
             self._slots[number] = now
         raise LogUnavailable(
-            f"MetadataBatch {self.name(number)} cannot be written during the restore of the "
-            "metadata log"
+            f"the restore of the metadata log failed at MetadataBatch {self.name(number)}, "
+            "because another client changed it or the API server rejected the write; the "
+            "operator tries again"
         )
 
     async def _require(self, sequence: int) -> None:
@@ -282,7 +326,10 @@ class Ring:
         than before, `LogCorrupt` if it was deleted or its content was changed."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
-            raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")
+            raise LogCorrupt(
+                f"another client deleted and recreated MetadataBatch {self.name(slot.number)} of "
+                "the metadata log, so its content is lost; the operator reads the log again"
+            )
         if now.content is not None and now.content.nonce == batch.nonce:
             return self._accept(now, batch)
         if now.sequence is not None and now.sequence >= batch.sequence:
@@ -290,16 +337,20 @@ class Ring:
         if now.sequence != slot.sequence:
             raise LogRegressed(
                 f"MetadataBatch {self.name(slot.number)} holds batch {now.sequence} again after "
-                f"it held batch {slot.sequence}: the API server's storage went back in time"
+                f"it held batch {slot.sequence}: the API server's storage went back in time; the "
+                "operator reads the log again and compares it with what brokers have applied"
             )
         self._slots[slot.number] = now
         return None
 
     async def _read_back(self, number: int) -> Slot:
-        item = await self._reader.get(kube_objects.BATCHES, self.name(number))
-        if item is None:
-            raise LogCorrupt(f"MetadataBatch {self.name(number)} of the metadata log was deleted")
-        return self._slot(item)
+        slot = await self._find(number)
+        if slot is None:
+            raise LogCorrupt(
+                f"MetadataBatch {self.name(number)} of the metadata log was deleted by another "
+                "client; the operator reads the log again"
+            )
+        return slot
 
     def _committed(self, item: Item, batch: Batch) -> int:
         """Accept the API server's answer to a successful write, and return the stored size. Raise
@@ -310,7 +361,8 @@ class Ring:
         if version is not None and version <= self._floor:
             raise LogRegressed(
                 f"the API server's resourceVersion went back from {self._floor} to {version}: "
-                "the API server's storage was restored to an earlier time"
+                "its storage was restored to an earlier time; the operator reads the metadata "
+                "log again and compares it with what brokers have applied"
             )
         self._floor = version or 0
         return self._accept(slot, batch)
@@ -327,34 +379,51 @@ class Ring:
 
     def _conflict(self, slot: Slot, batch: Batch) -> AppendConflict:
         return AppendConflict(
-            f"another controller has written batch {batch.sequence} of the metadata log: "
-            f"MetadataBatch {self.name(slot.number)} holds batch {slot.sequence}"
+            f"another controller has written batch {batch.sequence} of the metadata log "
+            f"(MetadataBatch {self.name(slot.number)} holds batch {slot.sequence}), so the batch "
+            "of this operator was not committed"
         )
 
     async def lost(self) -> list[int]:
-        """Return the numbers of slots that this process knows but that no longer exist: another
-        client deleted them."""
-        known = sorted(self._slots)  # slots made meanwhile are not in the list
+        """Return the numbers of slots that this process knows but that no longer exist as it knows
+        them: another client deleted them, or deleted and recreated them."""
+        known = dict(self._slots)  # slots made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
-        names = {item.metadata.name async for item in pages}
-        return [number for number in known if self.name(number) not in names]
+        uids = {item.metadata.name: item.metadata.uid async for item in pages}
+        return [n for n, slot in sorted(known.items()) if uids.get(self.name(n)) != slot.uid]
 
     async def make_again(self, number: int) -> None:
-        """Create a deleted slot again. It gets sequence, end offset and nonce of its last batch,
-        but not the records, so a snapshot must cover that batch; a slot that held none stays
-        unused. Raise `LogUnavailable` if the API server refuses."""
+        """Create a deleted slot again, or overwrite one that another client recreated. It gets
+        sequence, end offset and nonce of its last batch, but not the records, so a snapshot must
+        cover that batch; a slot that held none stays unused. Raise `AppendConflict` if the
+        recreated slot holds a later batch, which another controller wrote, `LogUnavailable` if the
+        API server refuses."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         answer = await self._reader.ask(
             "POST", self._place.path(kube_objects.BATCHES), STRICT, body
         )
-        if answer.status != 201:
+        if answer.status == 409:
+            answer = await self._overwrite(await self._read_back(number), slot, spec)
+        if answer.status not in (200, 201):
             name = self.name(number)
             raise LogUnavailable(
-                f"the operator cannot create MetadataBatch {name}: {answer.sentence}"
+                f"the operator cannot create MetadataBatch {name} again: {answer.sentence}"
             )
-        self._slots[number] = self._slot(kube_objects.decode(answer.body))
+        self._slots[number] = self._slot(self._decoded(answer, number))
+
+    async def _overwrite(self, recreated: Slot, known: Slot, spec: object) -> Answer:
+        last, found = known.sequence, recreated.sequence
+        if found is not None and (last is None or found > last):
+            raise AppendConflict(
+                f"another controller has written batch {found} of the metadata log to the "
+                f"recreated MetadataBatch {self.name(known.number)}, so this one leaves it"
+            )
+        try:
+            return await self._write(recreated, spec)
+        except Unanswered as error:
+            raise LogUnavailable(str(error)) from error
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
         """Read the slot of batch `sequence` and return its content, which may belong to another
@@ -384,7 +453,10 @@ class Ring:
         except Unanswered:
             return
         if answer.status == 200:
-            self._slots[number] = self._slot(kube_objects.decode(answer.body))
+            self._slots[number] = self._slot(self._decoded(answer, number))
+
+    def _decoded(self, answer: Answer, number: int) -> Item:
+        return kube_objects.decode(answer.body, kube_objects.BATCHES, self.name(number))
 
     def _metadata(self, number: int, slot: Slot | None = None) -> Metadata:
         return Metadata(
@@ -404,12 +476,15 @@ class Ring:
             ) from error
         if head.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} belongs to another cluster, {head.cluster_id}"
+                f"MetadataBatch {item.metadata.name} has the labels of this cluster, but its "
+                f"spec names cluster {head.cluster_id}: another client changed it, so the "
+                "metadata log cannot be used"
             )
         if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
             raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} was made for a metadata log with another "
-                "number of MetadataBatch objects"
+                f"MetadataBatch {item.metadata.name} does not fit the metadata log, which has "
+                f"{self.count} such objects: it is of another log, or another client changed it, "
+                "so the log cannot be used"
             )
         version = item.metadata.resource_version
         return Slot(
@@ -435,6 +510,14 @@ def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | 
         record_count=content.end_offset - offset,
         nonce=content.nonce,
     )
+
+
+def _adds(slot: Slot, sequence: int) -> bool:
+    """Return True if the slot holds batch `sequence`, and that tells of no snapshot."""
+    content = slot.content
+    if not isinstance(content, Batch) or content.sequence != sequence:
+        return False
+    return not codec.snapshots_taken(content)
 
 
 def _number(resource_version: str) -> int | None:

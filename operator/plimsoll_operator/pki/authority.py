@@ -155,7 +155,11 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
     Unreadable if the authority has expired."""
     asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
     if end_ms <= now_ms:
-        raise Unreadable("the certificate of the CA has expired")
+        why = (
+            f"the CA {_subject(_certificate(authority.certificate))} has expired, so it signs no "
+            "new certificates"
+        )
+        raise Unreadable(why)
     return replace(asked, not_after_ms=min(asked.not_after_ms, end_ms))
 
 

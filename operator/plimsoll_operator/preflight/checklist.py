@@ -12,6 +12,7 @@ from textwrap import fill
 from plimsoll_operator.preflight import checks
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
+from plimsoll_operator.preflight.limit_checks import LIMITS_KEPT, limits
 from plimsoll_operator.preflight.pool_checks import POOLS, pools
 from plimsoll_operator.preflight.rights import (
     CERTIFICATES,
@@ -49,7 +50,9 @@ BEFORE = (
 """Checks that can pass before the chart is installed."""
 AFTER = (checks.KINDS, checks.OPERATOR)
 """Checks that pass only once the chart is installed."""
-CHECKS = (*BEFORE, POOLS, *AFTER)
+OF_FILE = (POOLS, LIMITS_KEPT)
+"""Checks of the objects that a file has."""
+CHECKS = (*BEFORE, *OF_FILE, *AFTER)
 
 
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
@@ -75,6 +78,8 @@ async def _verdict(check: str, gatherer: Gatherer, wishes: Wishes) -> Verdict:
         case name if name == POOLS:
             nodes = await gatherer.nodes()
             return pools(wishes.cluster, await gatherer.storage_classes(), nodes)
+        case name if name == LIMITS_KEPT:
+            return limits(wishes.cluster, wishes.topics, await gatherer.clusters())
         case checks.KINDS:
             return checks.kinds(await gatherer.kinds())
     return checks.operator(await gatherer.operators(), wishes.namespace)
@@ -103,7 +108,9 @@ def lines(verdicts: Sequence[Verdict]) -> str:
     counts = {
         word: sum(one.result == word for one in verdicts) for word in ("ok", "warning", "failed")
     }
-    end = f"{counts['ok']} ok, {counts['warning']} with a warning, {counts['failed']} failed."
+    end = (
+        f"Checks: {counts['ok']} ok, {counts['warning']} with a warning, {counts['failed']} failed."
+    )
     return "\n".join([*told, end])
 
 

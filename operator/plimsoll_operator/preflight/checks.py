@@ -130,8 +130,8 @@ def fairness(served: bool | NotRead) -> Verdict:
         return unread(FAIRNESS, served)
     if served:
         text = (
-            "The API server serves FlowSchemas: Leases and the metadata log get a priority "
-            "level of their own."
+            "The API server serves FlowSchemas, so requests about Leases and the metadata log "
+            "get a priority level of their own."
         )
         return Verdict(check=FAIRNESS, result="ok", message=text)
     text = (
@@ -269,8 +269,8 @@ def latency(found: Appends | NotRead) -> Verdict:
     left = f" The test object could not be deleted: {found.left}." if found.left else ""
     if found.stopped:
         text = (
-            f"The test of write latency stopped after {len(found.milliseconds)} writes: "
-            f"{found.stopped}."
+            "The latency of writes to the API server could not be measured, because they "
+            f"stopped after {len(found.milliseconds)} writes: {found.stopped}."
         )
         text += " Check the API server and etcd's disk, then repeat the test." + left
         return Verdict(check=LATENCY, result="failed", message=text)

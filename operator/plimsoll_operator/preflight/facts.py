@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from plimsoll_operator.api.cluster_topics import LabelSelector
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.preflight.rights import Permission
 
 Result = Literal["ok", "warning", "failed"]
@@ -135,5 +136,7 @@ class Wishes:
     """The StorageClass of brokers' volumes; empty: the default one."""
     cluster: LogCluster | None = None
     """A LogCluster to be applied, None if none is given."""
+    topics: tuple[Topic, ...] = ()
+    """Topics to be applied."""
     values: frozenset[str] = field(default_factory=frozenset)
     """Names of the chart's boolean values that are true."""

@@ -22,6 +22,7 @@ from plimsoll_operator.kube.resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    LOG_CLUSTERS,
     METADATA_BATCHES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -122,6 +123,20 @@ class Gatherer:
             except NotFound:
                 continue
             found |= {(version, row["name"]) for row in document.get("resources") or ()}
+        return frozenset(found)
+
+    @_fact
+    async def clusters(self) -> frozenset[tuple[str, str]]:
+        """Return (namespace, name) of all LogClusters in the namespaces to be watched; none if the
+        API server does not serve them yet."""
+        found: set[tuple[str, str]] = set()
+        for namespace in self._wishes.watched or (None,):
+            try:
+                listed = await self._kube.list(LOG_CLUSTERS, namespace, metadata_only=True)
+            except NotFound:
+                continue
+            metas = (body["metadata"] for body in listed.items)
+            found |= {(meta["namespace"], meta["name"]) for meta in metas}
         return frozenset(found)
 
     @_fact

@@ -41,7 +41,7 @@ def pools(
         return Verdict(check=POOLS, result="warning", message=NO_FILE)
     found = [
         (result, f"{name}: {text}")
-        for name, count, one in _each(cluster)
+        for name, count, one in each_pool(cluster)
         for result, text in (_volumes(one, classes), _placed(one, count, nodes))
     ]
     worst: Result = "ok"
@@ -52,7 +52,7 @@ def pools(
     return Verdict(check=POOLS, result=worst, message=" ".join(told))
 
 
-def _each(cluster: LogCluster) -> Iterator[tuple[str, int, LogCluster]]:
+def each_pool(cluster: LogCluster) -> Iterator[tuple[str, int, LogCluster]]:
     """Yield the name, the number of brokers, and the LogCluster as the pool sees it."""
     if not cluster.spec.pools:
         yield f"LogCluster {cluster.metadata.name}", cluster.count, cluster
@@ -93,7 +93,10 @@ def _placed(one: LogCluster, count: int, nodes: Sequence[Node]) -> Finding:
         return "failed", f"no node that it may run on is large enough for {text} of one broker."
     if len(large) < count:
         text = f"{len(large)} node{'' if len(large) == 1 else 's'} for {count} brokers"
-        return "warning", f"{text}: brokers share nodes, and fail with them."
+        return (
+            "warning",
+            f"{text}: brokers share nodes, and fail together with their node. Add nodes.",
+        )
     return "ok", f"{len(large)} nodes can take its {count} brokers."
 
 

@@ -75,13 +75,23 @@ class HttpServer:
 
     async def _serve(self, routes: list[web.RouteDef], host: str | None, port: int) -> None:
         """Serve the routes on a port of `host`; None: on every address, IPv4 and IPv6."""
-        app = web.Application(middlewares=[_local])
+        connections = HttpConnections()
+
+        @web.middleware
+        async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            """Middleware that has peers which do not take their replies make room for others."""
+            answer = await handler(request)
+            if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
+                connections.makes_room(len(answer.body))
+            return answer
+
+        app = web.Application(middlewares=[bounded, _local])
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, logger=logger)
         self._runners.append(runner)
         await runner.setup()
         assert runner.server is not None, "set up"
-        factory = HttpConnections().bounded(runner.server)
+        factory = connections.bounded(runner.server)
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_server(factory, host, port))
 

@@ -33,8 +33,8 @@ async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
             await _compare(parts, clusters)
         except ApiError as error:
             logger.info(
-                "the operator cannot compare its cached objects with those of the API server, "
-                "and tries again: %s",
+                "the operator cannot compare its cache of Kubernetes objects with the API "
+                "server, and tries again: %s",
                 error,
             )
 

@@ -107,7 +107,10 @@ class ClusterSupervisor:
         `CRASH_BACKOFF_S` seconds. If it was cancelled, do nothing."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        costs = f"the leadership of {'/'.join(found.key)}; retried in {CRASH_BACKOFF_S:g} s"
+        costs = (
+            f"the leadership of LogCluster {'/'.join(found.key)}; an operator takes over again "
+            f"within {CRASH_BACKOFF_S:g} s"
+        )
         self._parts.server.failures.met("Leading", error, costs)
         worker = self._workers.get(found.key)
         if worker is not None and worker.task is task:
@@ -205,12 +208,18 @@ class _Run:
             if found != cluster:
                 if not other.done():
                     other.set_result(found)
-                return FOUND, f"The LogCluster continues the cluster with id {kafka_id(found)}."
+                return FOUND, (
+                    "The operator found volumes of the earlier cluster with id "
+                    f"{kafka_id(found)}, so the LogCluster continues that cluster."
+                )
             return await objection(self._parts.kube, self._found, self._claimants(), cluster)
         except Unavailable:
             raise  # no objection to leading: the check is retried
         except ApiError as error:
-            return "ApiRefuses", f"The API server rejected a request, which is sent again: {error}"
+            return "ApiRefuses", (
+                "The API server rejected a request by which the operator checks whether it may "
+                f"lead this LogCluster, so it does not lead it. The operator tries again: {error}"
+            )
 
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:

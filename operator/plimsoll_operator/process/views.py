@@ -165,7 +165,9 @@ def _numbers(text: str) -> list[int] | str:
     the text."""
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > BROKERS_MAX:
-        return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"
+        return (
+            f"The parameter brokers must name 1 to {BROKERS_MAX} broker ids, such as ?brokers=1,2."
+        )
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
         return f"The parameter brokers must be a list of broker ids, not {text!r}."
     return [int(part) for part in parts]

@@ -29,23 +29,24 @@ STALLED: Final[Action] = "GrowVolume"
 """Name of the one action that does not complete by waiting, since a person must act. It has rows in
 `status.blocked`, but is reported by the condition `Stalled` instead of `Blocked`."""
 
-ORDER: dict[Action, str] = {
-    "ReplacePod": (
-        "A broker stays away until a person acts, and the partitions on it lack a replica."
-    ),
-    "Start": "Brokers that the spec asks for do not run: actions that need them wait, too.",
-    "Drain": "Brokers that leave still have replicas; all brokers serve.",
-    "Hibernate": "The brokers run and serve as before; only the action that is named waits.",
-    "Restart": "Brokers serve, but run another revision of their template.",
-    "Rebalance": "Replicas are not moved yet; all brokers serve.",
-    "Reassignment": "Replicas of single partitions are not moved yet; all brokers serve.",
-    "User": "The user's clients keep their previous login and rights.",
-    "Verification": "Only the verdict of the Verification is late.",
-    "FinalizeMetadata": "The metadata version is not raised yet; the cluster works as before.",
-    "GrowVolume": "A volume cannot grow; the condition `Stalled` says what to do.",
-}
-"""Kinds of actions in `status.blocked`, worst first. The values explain the rank to readers of this
-code."""
+# A broker stays away until a person acts; brokers that the spec asks for do not run; brokers that
+# leave still have replicas; the brokers serve, and only the named action waits; they run another
+# revision; replicas are not moved yet; a user keeps its login and rights; a verdict is late; the
+# metadata version is not raised; a volume cannot grow.
+ORDER: tuple[Action, ...] = (
+    "ReplacePod",
+    "Start",
+    "Drain",
+    "Hibernate",
+    "Restart",
+    "Rebalance",
+    "Reassignment",
+    "User",
+    "Verification",
+    "FinalizeMetadata",
+    "GrowVolume",
+)
+"""Kinds of actions in `status.blocked`, worst first."""
 
 _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 

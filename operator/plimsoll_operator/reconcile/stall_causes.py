@@ -11,51 +11,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 
 
 class StallSource(Enum):
-    """Components that can stall a LogCluster, worst first. The value explains the rank, for readers
-    of this code only. The order: faults that stop every decision, faults that endanger committed
-    data, brokers that are missing or behind, bugs of the operator, a spec that is not applied at
-    all, and a spec that is applied in part."""
+    """Components that can stall a LogCluster, worst first. The order: faults that stop every
+    decision, faults that endanger committed data, brokers that are missing or behind, bugs of the
+    operator, a spec that is not applied at all, and a spec that is applied in part."""
 
-    LEADERSHIP = (
-        "No operator may lead the cluster, so no leader is elected and no change is committed."
-    )
-    CONTROLLER = "The controller commits no changes to the metadata log."
-    METADATA_LOG = (
-        "Objects of the metadata log are gone, so the next controller could not take over."
-    )
-    DELETED_VOLUMES = "A replica's data is deleted as soon as its broker's pod ends."
-    ABSENT_TOPICS = "Topics will be deleted if a person confirms it; until then they are kept."
-    ABSENT_USERS = (
-        "Users will lose their logins if a person confirms it; until then they keep them."
-    )
-    BROKER_METADATA = "A broker cannot apply metadata, so it does not follow elections."
-    RACKS = "A broker cannot register with the controller, so it serves no clients."
-    BUG = "A bug keeps the operator from reconciling an object or from doing a task."
-    SPEC = (
-        "The spec cannot be read, and an earlier spec stays in effect; the causes below concern "
-        "the earlier one."
-    )
-    CONFIG = "The brokers' objects are not updated, and the brokers' configs differ from the spec."
-    VERSION = "The brokers' objects are not updated, and the brokers run another release."
-    CHILDREN = "An object that the brokers need cannot be created or restored."
-    LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
-    INSIDE = "Internal connections have another TLS mode than the spec asks for."
-    CLOCK = "The operator's clock is wrong; the API server's is used for certificates."
-    RESTARTS = "Brokers run another revision of their template than the spec asks for."
-    VOLUME_GROWTH = "Volumes are smaller than the spec asks for; their data is safe."
-    WINDOWS = "A maintenance window never opens: voluntary work waits for the others, or for ever."
-    AUTHORIZATION = "Rights differ from the spec; brokers keep the previous ones."
-    TOKENS = "Token keys cannot be read from their issuer; brokers keep the previous ones."
-    CLIENT_CERTIFICATES = "A client CA differs from the spec; brokers keep the previous one."
-    QUOTAS = "Quotas differ from the spec; brokers keep the previous ones."
-    METADATA_VERSION = "The metadata version differs from the spec; the cluster works as before."
+    # No operator leads the cluster, so no leader is elected and no change is committed.
+    LEADERSHIP = auto()
+    # The controller commits no changes to the metadata log.
+    CONTROLLER = auto()
+    # Objects of the metadata log are gone, so the next controller could not take over.
+    METADATA_LOG = auto()
+    # A replica's data is deleted as soon as its broker's pod ends.
+    DELETED_VOLUMES = auto()
+    # Topics will be deleted if a person confirms it; until then they are kept.
+    ABSENT_TOPICS = auto()
+    # Users will lose their logins if a person confirms it; until then they keep them.
+    ABSENT_USERS = auto()
+    # A broker cannot apply metadata, so it does not follow elections.
+    BROKER_METADATA = auto()
+    # A broker cannot register with the controller, so it serves no clients.
+    RACKS = auto()
+    # A bug keeps the operator from reconciling an object or from doing a task.
+    BUG = auto()
+    # The spec cannot be read, and an earlier spec stays in effect; the causes below concern the
+    # earlier one.
+    SPEC = auto()
+    # The brokers' objects are not updated, and the brokers' configs differ from the spec.
+    CONFIG = auto()
+    # The brokers' objects are not updated, and the brokers run another release.
+    VERSION = auto()
+    # An object that the brokers need cannot be created or restored.
+    CHILDREN = auto()
+    # A listener is not open, or shows an earlier certificate; the others serve.
+    LISTENERS = auto()
+    # Internal connections have another TLS mode than the spec asks for.
+    INSIDE = auto()
+    # The operator's clock is wrong; the API server's is used for certificates.
+    CLOCK = auto()
+    # Brokers run another revision of their template than the spec asks for.
+    RESTARTS = auto()
+    # Volumes are smaller than the spec asks for; their data is safe.
+    VOLUME_GROWTH = auto()
+    # A maintenance window never opens: voluntary work waits for the others, or for ever.
+    WINDOWS = auto()
+    # Rights differ from the spec; brokers keep the previous ones.
+    AUTHORIZATION = auto()
+    # Token keys cannot be read from their issuer; brokers keep the previous ones.
+    TOKENS = auto()
+    # A client CA differs from the spec; brokers keep the previous one.
+    CLIENT_CERTIFICATES = auto()
+    # Quotas differ from the spec; brokers keep the previous ones.
+    QUOTAS = auto()
+    # The metadata version differs from the spec; the cluster works as before.
+    METADATA_VERSION = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

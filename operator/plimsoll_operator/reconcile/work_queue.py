@@ -201,7 +201,12 @@ class ReconcileQueue(Generic[K]):
         object's status shows a reason that lasts."""
         if self._said.get(key) != why:
             self._said[key] = why
-            logger.info('the operator could not finish the work "%s" and tries again: %s', key, why)
+            logger.info(
+                'the operator could not finish the work "%s" and tries again; if that lasts, the '
+                "status of the object shows why: %s",
+                key,
+                why,
+            )
 
 
 def backoff_ms(failures: int) -> int:

@@ -195,9 +195,9 @@ def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, .
 
 def _joins_later(held: HoldBack) -> str:
     return (
-        f"The broker was fenced {held.times} times within ten minutes, so until "
-        f"{held.wait_ms // 1000} s after the last time it joins no ISR that has enough replicas "
-        "without it."
+        f"The broker was fenced {held.times} times within ten minutes. Until "
+        f"{held.wait_ms // 1000} s after the last time, it joins an ISR only if that ISR is "
+        "below min ISR without it."
     )
 
 
@@ -221,9 +221,9 @@ def _ready(
         return condition("Ready", False, "ShuttingDown", text)
     if (held := seen.held_back) is not None:
         text = (
-            f"Broker {broker_id} was fenced {held.times} times within ten minutes, so it is "
-            f"held back until {held.wait_ms // 1000} s after the last time, or until one of its "
-            f"partitions needs it as its leader or for its min ISR.{more}"
+            f"Broker {broker_id} was fenced {held.times} times within ten minutes. It stays "
+            f"fenced until {held.wait_ms // 1000} s after the last time, or until one of its "
+            f"partitions needs it as leader or for its min ISR.{more}"
         )
         return condition("Ready", False, "HeldBack", text)
     why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""

@@ -6,14 +6,15 @@ is closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
 from plimsoll_core.cluster.listener_peers import for_clients
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.phrasing import brokers_text, sentence_start
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, sentence_start
 from plimsoll_operator.api.cluster_status import (
     BrokersStatus,
     LogClusterStatus,
@@ -25,7 +26,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.status.broker_status import copies_of
-from plimsoll_operator.status.cluster_counts import have
+from plimsoll_operator.status.cluster_counts import have, margin
 
 WHY_MAX = 3
 """Maximum number of brokers for which a condition quotes, for each listener, why the broker has not
@@ -131,9 +132,13 @@ def metadata_durable(controller: Controller) -> Condition | None:
     copies = copies_of(controller)
     where = f"{sentence_start(brokers_text(copies))} hold" + ("s" if len(copies) == 1 else "")
     text = (
-        f"{where} a copy of the metadata log."
+        f"{where} a full copy of the metadata log, from which it can be restored."
         if copies
-        else ("No broker holds a copy of the metadata log.")
+        else (
+            "No broker has a full copy of the metadata log: if its objects in Kubernetes are "
+            "lost, the cluster cannot be restored from brokers. Brokers write their copies "
+            "by themselves; if this lasts, look for disk errors in their logs."
+        )
     )
     if len(copies) >= COPIES_ENOUGH:
         return condition(DURABLE, True, "ThreeCopies", text)
@@ -206,15 +211,26 @@ def _cluster_ready(
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:
-        text = f"{partitions.offline} of {partitions.total} partitions have no leader."
+        few = _few(image, lambda p: p.leader is None)
+        text = f"{partitions.offline} of {partitions.total} partitions have no leader{few}."
         if brokers.ready < brokers.desired:  # true for seconds after a start of all brokers
             text += f" {brokers.ready} of {brokers.desired} brokers are ready."
         return condition("Ready", False, "PartitionsOffline", text + why)
     if partitions.under_min_isr:
-        text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."
+        few = _few(image, lambda p: p.leader is not None and margin(p) < 0)
+        text = (
+            f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR{few}."
+        )
         return condition("Ready", False, "UnderMinISR", text + why)
     if brokers.ready == 0 or missing > 0:
         text = f"{brokers.ready} of {brokers.desired} brokers have joined so far."
         return condition("Ready", False, "WaitingForBrokers", text + why)
     text = f"{have(partitions.total)} a leader and at least min ISR."
     return condition("Ready", True, "Serving", text)
+
+
+def _few(image: ClusterImage, concerns: Callable[[Partition], bool]) -> str:
+    """Return the names of a few of the partitions, the first ones found, after their number."""
+    found = islice(filter(concerns, image.partitions.values()), NAMED_AT_MOST)
+    names = sorted(f"{image.topics[p.topic_id].name}-{p.index}" for p in found)
+    return f", such as {', '.join(names)}" if names else ""

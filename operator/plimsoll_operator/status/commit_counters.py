@@ -67,7 +67,7 @@ _LEADER_PREFIXES = (
 _FENCING_PREFIXES = (
     ("fenced on proof", Fencing.PROOF),
     ("fenced after", Fencing.SILENCE),
-    ("fenced at its own wish", Fencing.OWN_WISH),
+    ("fenced at the broker's own request", Fencing.OWN_WISH),
     ("shutdown", Fencing.SHUTDOWN),
 )
 
@@ -148,7 +148,12 @@ def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
 
 def unclean_elections(records: Iterable[Record]) -> int:
     """Return the number of partitions that get a leader which may lack acknowledged records."""
-    return sum(is_unclean(record) for record, _ in _changed(records))
+    return len(partitions_elected(records))
+
+
+def partitions_elected(records: Iterable[Record]) -> list[PartitionKey]:
+    """Return these partitions."""
+    return [key for record, key in _changed(records) if is_unclean(record)]
 
 
 def certain_losses(records: Iterable[Record]) -> int:

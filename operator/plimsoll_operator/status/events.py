@@ -120,7 +120,10 @@ class Events:
             body = event(place, occurrence, self._identity, self._now_ms())
             await self._api.create(EVENTS, body)
         except ApiError as error:
-            text = "the operator cannot write the Event %s about %s %s; the Event is dropped: %s"
+            text = (
+                "the operator could not write the Kubernetes Event %s about %s %s, and does "
+                "not write it again; nothing else is affected: %s"
+            )
             logger.info(text, occurrence.reason, place.kind, place.name, error)
 
 

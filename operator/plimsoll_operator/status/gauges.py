@@ -18,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from plimsoll_core.cluster.isr_shrinks import covered_as_broker
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.controller.security.security_share import BOUNDS, pool_of
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.controller_term import Controller
@@ -103,6 +104,12 @@ class ImageGauges:
         for margin in MARGINS:
             labels = (*key, margin)
             self._family("partitions_by_margin").add_metric(labels, counts.by_margin[margin])
+        for kind in BOUNDS:
+            pool, labels = pool_of(image, kind), (*key, kind)
+            self._family("security_entries").add_metric(labels, pool.used)
+            largest = pool.largest()
+            most = 0 if largest is None else pool.held(largest)
+            self._family("security_entries_largest").add_metric(labels, most)
         for broker_id in members_of(image):
             self._add_broker(key, broker_id, controller, counts)
 

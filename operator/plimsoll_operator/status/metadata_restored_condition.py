@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_core.cluster.model import ClusterImage, HistoryRestored
+from plimsoll_core.cluster.model import RESTORE_SHOWN_MS, ClusterImage, HistoryRestored
 from plimsoll_core.cluster.record_versions import RESTORES_SINCE
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.cluster_status import (
@@ -28,7 +28,6 @@ from plimsoll_operator.controller.restore_decision import Choice, NotRestored
 from plimsoll_operator.kube.seen_objects import Key
 
 TYPE = "MetadataRestored"
-SHOWN_MS = 7 * 86_400_000
 COMPARE = "compare topics, users and partitions with what you expect"
 
 
@@ -47,9 +46,9 @@ def restored_condition(row: HistoryRestored | None) -> Condition:
         dropped = brokers_text(one.broker_id for one in row.dismissed)
         text += f" The other history in the copies of {dropped} was given up."
     if row.confirmed:
-        text += f" A person confirmed it although newer decisions may be missing: {COMPARE}."
+        text += f" A person confirmed it although newer changes may be missing: {COMPARE}."
         return condition(TYPE, True, "Confirmed", text)
-    return condition(TYPE, True, "Certain", f"{text} No decision that a broker applied is missing.")
+    return condition(TYPE, True, "Certain", f"{text} No change that a broker applied is missing.")
 
 
 def shown_condition(
@@ -57,7 +56,7 @@ def shown_condition(
 ) -> Condition | None:
     """Return the condition of the last restore, or None if there was none within a week."""
     if (row := image.restored) is not None:
-        return restored_condition(row) if now_ms < row.at_ms + SHOWN_MS else None
+        return restored_condition(row) if now_ms < row.at_ms + RESTORE_SHOWN_MS else None
     return None if image.metadata_version >= RESTORES_SINCE else still_shown(conditions, now_ms)
 
 
@@ -70,7 +69,7 @@ def still_shown(conditions: Iterable[Condition], now_ms: int) -> Condition | Non
                 since_ms = milliseconds(one.last_transition_time)
             except ValueError:
                 since_ms = now_ms
-            return one if now_ms < since_ms + SHOWN_MS else None
+            return one if now_ms < since_ms + RESTORE_SHOWN_MS else None
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plimsoll_core.cluster.state_changes import KINDS as STATE_CHANGES
+from plimsoll_core.controller.security.security_share import BOUNDS as SECURITY_KINDS
 from plimsoll_process.metric_table import PROCESS_ROWS, MetricRow, MetricTable, loop_rows
 
 PREFIX = "plimsoll_operator_"
@@ -49,6 +50,12 @@ IMAGE_ROWS = (
     MetricRow("plimsoll_partitions_by_margin", "gauge",
               "Partitions by availability margin, |ISR| - min ISR; -1: below min ISR, 2: two or"
               " more", (*CLUSTER, "margin"), "4 per led cluster"),
+    MetricRow("plimsoll_security_entries", "gauge",
+              "Committed entries: " + ", ".join(SECURITY_KINDS), (*CLUSTER, "kind"),
+              "4 per led cluster"),
+    MetricRow("plimsoll_security_entries_largest", "gauge",
+              "Those of the namespace with most, or of all clients",
+              (*CLUSTER, "kind"), "4 per led cluster"),
     MetricRow("plimsoll_member_leaderships", "gauge",
               "Partitions led by a broker", BROKER, _EACH_BROKER),
     MetricRow("plimsoll_member_replicas", "gauge", "Replicas on a broker", BROKER, _EACH_BROKER),
@@ -88,6 +95,8 @@ CONTROLLER_ROWS = (
               "Age of the running append; 0: none", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_queued_decisions", "gauge",
               "Decisions not committed yet", CLUSTER, EACH_LED),
+    MetricRow("plimsoll_controller_client_requests_waiting", "gauge",
+              "Clients' requests that wait for their turn", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_take_over_seconds", "gauge",
               "Duration of the last take-over, from reading the log to its first commit", CLUSTER,
               EACH_LED),

@@ -323,6 +323,7 @@ def _controllers(led: Controllers) -> Iterator[Metric]:
         for name in (
             "controller_commit_pending_seconds",
             "controller_queued_decisions",
+            "controller_client_requests_waiting",
             "controller_take_over_seconds",
             "metadata_log_slots_used",
             "metadata_log_slots",
@@ -350,6 +351,7 @@ def _now(controller: Controller) -> Iterator[tuple[str, float]]:
     pending_ms = 0 if began_ms is None else controller.now_ms - began_ms
     yield "controller_commit_pending_seconds", pending_ms / 1000
     yield "controller_queued_decisions", controller.waiting
+    yield "controller_client_requests_waiting", controller.clients_waiting
     yield "controller_take_over_seconds", stats.take_over_ms / 1000
     if usage is not None:
         yield "metadata_log_slots_used", usage.slots_used

@@ -82,7 +82,8 @@ def _begun(record: ControllerChanged) -> Iterator[Occurrence]:
         key=f"controller-{record.controller_epoch}",
         reason="ControllerChanged",
         message=(
-            f"Operator {record.identity} leads with controller epoch {record.controller_epoch}."
+            f"Operator {record.identity} leads the cluster as its controller, with controller "
+            f"epoch {record.controller_epoch}."
         ),
     )
     if record.cause == RESTORED_CAUSE:
@@ -193,7 +194,10 @@ def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
         return Occurrence(
             key=f"restart-{broker_id}-{record.revision}",
             reason="RestartGranted",
-            message=f"Broker {broker_id} is being restarted into revision {record.revision}.",
+            message=(
+                f"Broker {broker_id} is being restarted, so that its pod runs revision "
+                f"{record.revision} of its template."
+            ),
         )
     text = f"The restart of broker {broker_id} is complete: it is back and in sync everywhere."
     if record.proven is None:
@@ -215,13 +219,14 @@ def _moves(old: ClusterImage, record: ReassignmentNoted | RebalanceNoted) -> Ite
 
 
 def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
-    name = f"Reassignment {row.object.name}"
+    name = row.object.name
     if row.phase != "Running":
-        text = f"{name}: {row.phase.lower()}, {row.total} partitions. {row.message}".strip()
+        ended = f"Reassignment {name} of {row.total} partitions is {row.phase.lower()}."
+        text = f"{ended} {row.message}".strip()
     elif before is None:
-        text = f"{name} started: {row.total} partitions."
+        text = f"Reassignment {name} started: it moves replicas of {row.total} partitions."
     else:
-        text = f"{name} {'is paused' if row.paused else 'continues'}."
+        text = f"Reassignment {name} {'is paused' if row.paused else 'was resumed'}."
     state = "Paused" if row.paused else row.phase
     key = f"reassignment-{row.object.uid}-{row.phase}"
     return Occurrence(
@@ -237,19 +242,22 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
 def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
     """Return the Event that reports a Rebalance's start, pause, resumption or end. Return None if
     the record changes none of these."""
-    name = f"Rebalance {row.object.name}"
+    name = row.object.name
     if row.phase == "Beginning":
         return None
     if row.phase != "Running":
         left = f", {row.dropped} skipped because they had changed" if row.dropped else ""
         text = (
-            f"{name} is {row.phase.lower()}: {row.moved} of {row.total} partitions were "
+            f"Rebalance {name} is {row.phase.lower()}: {row.moved} of {row.total} partitions were "
             f"moved{left}."
         )
     elif before is None or before.phase == "Beginning":
-        text = f"{name} started: {row.total} partitions, {row.replicas} replicas to copy."
+        text = (
+            f"Rebalance {name} started: it moves {row.total} partitions and copies "
+            f"{row.replicas} replicas."
+        )
     elif row.paused != before.paused:
-        text = f"{name} {'is paused' if row.paused else 'continues'}."
+        text = f"Rebalance {name} {'is paused' if row.paused else 'was resumed'}."
     else:
         return None
     state = "Paused" if row.paused else row.phase
@@ -272,8 +280,8 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
     if is_loss_certain(record.cause):
         loss = "although it lacks records that another replica held"
     text = (
-        f"Topic {name}: broker {record.leader} leads {loss} ({record.cause}). "
-        f"Partitions {', '.join(ranges)}."
+        f"Topic {name}: broker {record.leader} became the leader of partitions {loss} "
+        f"({record.cause}). Partitions: {', '.join(ranges)}."
     )
     return Occurrence(
         key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",

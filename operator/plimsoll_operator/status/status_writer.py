@@ -350,7 +350,8 @@ class StatusWriter:
             self._hold(target, draft.uid, error)
         except ApiError as error:
             logger.warning(
-                "the operator cannot write the status of %s %s and tries again: %s",
+                "the operator cannot write the status of %s %s, which stays out of date "
+                "meanwhile, and tries again: %s",
                 target.kind.kind,
                 target.name,
                 error,
@@ -379,7 +380,11 @@ class StatusWriter:
         found = await self._api.get(target.kind, target.namespace, target.name)
         meta = found["metadata"]
         if (meta["uid"], meta.get("generation")) != (draft.uid, draft.generation):
-            raise Conflict(409, "no watch has told of the stored object yet")
+            raise Conflict(
+                409,
+                "the stored object is newer than the version that the operator has seen; it "
+                "waits for the newer version and tries again",
+            )
         stored: str = meta["resourceVersion"]
         return stored
 
@@ -393,8 +398,8 @@ class StatusWriter:
         until_s = asyncio.get_running_loop().time() + ms / 1000
         self._held[target] = HeldStatus(uid=uid, tries=tries, until_s=until_s)
         logger.error(
-            "the API server rejected the status of %s %s/%s, which stays out of date; retrying "
-            "in %d s; if a field is unknown, install the CRDs of this release: %s",
+            "the API server rejected the status of %s %s/%s, which stays out of date; the operator "
+            "tries again in %d s; if a field is unknown, install the CRDs of this release: %s",
             target.kind.kind, target.namespace, target.name, ms // 1000, error,
         )  # fmt: skip
         self._again_in(ms, target, urgent=False)
@@ -424,8 +429,8 @@ class StatusWriter:
             if not unknown and (error.status != INVALID or not refused):
                 raise
             logger.warning(
-                "the CRD of %s does not accept status.%s of %s/%s, which is omitted; install "
-                "the CRDs of this release (API server: %s)",
+                "the installed CRD of %s does not accept status.%s, so the operator leaves that "
+                "out of the status of %s/%s; install the CRDs of this release (API server: %s)",
                 target.kind.kind, ", status.".join(sorted(unknown | refused)),
                 target.namespace, target.name, error,
             )  # fmt: skip

@@ -12,15 +12,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Recovery
 from plimsoll_core.cluster.records import Record
+from plimsoll_core.phrasing import counted, first_few
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import OpenedLog
 from plimsoll_operator.status.cluster_counts import margin
-from plimsoll_operator.status.commit_counters import certain_losses, unclean_elections
+from plimsoll_operator.status.commit_counters import (
+    certain_losses,
+    partitions_elected,
+    unclean_elections,
+)
 from plimsoll_operator.status.events import Occurrence
 
 TYPE = "UncleanRecovery"
@@ -74,13 +80,19 @@ class UncleanRecovery:
             if one.type == TYPE and one.status == "True":
                 self._restore(one, now_ms)
         if log is not None:
-            self._read(log, now_ms)
-        unfinished = sum(
-            p.recovery is Recovery.RECOVERING and margin(p) < 0 for p in image.partitions.values()
-        )
+            self._read(log, image, now_ms)
+        unfinished = [
+            p
+            for p in image.partitions.values()
+            if p.recovery is Recovery.RECOVERING and margin(p) < 0
+        ]
         if unfinished and not self._text:
-            self._add(unfinished, 0, now_ms)
-            self._tell("before this controller took over; the causes stand in the metadata log.")
+            self._add(len(unfinished), 0, now_ms)
+            names = first_few(sorted(_name(image, p.topic_id, p.index) for p in unfinished))
+            self._tell(
+                f"Partitions: {names}. An earlier controller elected their leaders; `kubectl "
+                "plimsoll why TOPIC PARTITION` shows the causes."
+            )
 
     def update(
         self, records: Iterable[Record], happened: Iterable[Occurrence], now_ms: int
@@ -119,10 +131,11 @@ class UncleanRecovery:
         self._add(partitions, certain, last_ms)
         self._text = shown.message
 
-    def _read(self, log: OpenedLog, now_ms: int) -> None:
+    def _read(self, log: OpenedLog, image: ClusterImage, now_ms: int) -> None:
         """Add the elections in the log that were committed after the last one shown. Times are
         compared to the second, since the condition shows them so."""
         shown_ms, found, certain, last_ms, cause = self._known.last_ms, 0, 0, 0, ""
+        names: dict[str, None] = {}
         for batch in log.batches:
             at_ms = batch.written_ms // 1_000 * 1_000
             if at_ms <= max(shown_ms, now_ms - SHOWN_MS) or _MARK not in batch.records_json:
@@ -131,11 +144,16 @@ class UncleanRecovery:
             if elected := unclean_elections(records):
                 found += elected
                 certain += certain_losses(records)
+                keys = partitions_elected(records)
+                names |= dict.fromkeys(_name(image, one.topic_id, one.index) for one in keys)
                 last_ms = batch.written_ms
                 cause = next(one.cause for one in reversed(records) if unclean_elections((one,)))
         if found:
             self._add(found, certain, last_ms)
-            self._tell(f"The election was committed before this controller took over: {cause}.")
+            self._tell(
+                f"Partitions: {first_few(list(names))}. An earlier controller elected their "
+                f"leaders, at last because of: {cause}."
+            )
 
     def _add(self, partitions: int, certain: int, at_ms: int) -> None:
         known = self._known
@@ -155,9 +173,14 @@ class UncleanRecovery:
             else ""
         )
         self._text = (
-            f"{known.partitions} partitions got a leader that {loss}, the last at "
+            f"{counted(known.partitions, 'partition')} got a leader that {loss}, the last at "
             f"{timestamp(known.last_ms)}.{some} {what}"
         )
+
+
+def _name(image: ClusterImage, topic_id: UUID, index: int) -> str:
+    topic = image.topics.get(topic_id)
+    return f"{topic_id if topic is None else topic.name}-{index}"
 
 
 def _milliseconds(stamp: str, otherwise: int) -> int:

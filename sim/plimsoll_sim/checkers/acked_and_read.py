@@ -5,6 +5,7 @@ I16 is checked in `oracle.acked_not_lost`, and here again for late acknowledgeme
 
 from __future__ import annotations
 
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.oracle.acked_not_lost import check_lost_acks
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -18,10 +19,14 @@ class ClientChecker:
         self._ghost = ghost
         self.sent_batches = 0
         self.acked_batches = 0
+        self.damaged_batches = 0
         self.consumed_batches = 0
 
-    def _find(self, at: TopicPartition) -> PartitionGhost | None:
-        return self._ghost.by_name.get(at)
+    def _served(self, at: TopicPartition) -> list[PartitionGhost]:
+        """Return the partition and its namesakes of removed topics, the newest first: a client
+        knows the name alone, and any of them may have answered."""
+        present = self._ghost.by_name.get(at)
+        return [*([] if present is None else [present]), *self._ghost.namesakes(at)]
 
     def sent(self, at: TopicPartition, ident: bytes) -> None:
         self.sent_batches += 1
@@ -30,44 +35,58 @@ class ClientChecker:
         """Check I17: an acknowledged record is committed, at the offset that the client was
         told."""
         self.acked_batches += 1
-        ghost = self._find(at)
-        if acks != -1 or ghost is None or self._ghost.topics_recreated:
+        served = self._served(at)
+        if acks != -1 or not served:
             return
-        if ident not in ghost.idents and ident not in ghost.lost:
+        known = [one for one in served if ident in one.idents or ident in one.lost]
+        if not known:
+            ends = [one.true_high_watermark for one in served]
             raise Violation(
                 "NoCommitBeforeQuorum",
                 f"{at}: {ident!r} was acknowledged at {offset} and is not committed (committed up "
-                f"to {ghost.true_high_watermark})",
+                f"to {ends})",
             )
-        base = ghost.idents.get(ident, ghost.lost.get(ident))
-        if offset >= 0 and base != offset:
-            raise Violation("NoCommitBeforeQuorum", f"{at}: {ident!r} is at {base}, told {offset}")
+        bases = [one.idents.get(ident, one.lost.get(ident)) for one in known]
+        if offset >= 0 and offset not in bases:
+            raise Violation("NoCommitBeforeQuorum", f"{at}: {ident!r} is at {bases}, told {offset}")
+        ghost = known[bases.index(offset) if offset >= 0 else 0]
         if ident in ghost.lost and ident not in ghost.idents:
             # Acknowledged before the unclean election, heard of after it.
             check_lost_acks(ghost, [ident])
         ghost.acked[ident] = offset
 
+    def damaged(self, at: TopicPartition, ident: bytes, code: int) -> None:
+        """Check the answer to a batch of which a bit was changed on the way: it is refused."""
+        self.damaged_batches += 1
+        if code == Code.NONE:
+            raise Violation("BatchIntact", f"{at}: {ident!r} was damaged and is acknowledged")
+
     def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None:
         """Check I18: a record that was read is the committed one at its offset, unless an unclean
         election removed it since."""
         self.consumed_batches += 1
-        ghost = self._find(at)
-        if ghost is None or self._ghost.topics_recreated:
+        served = self._served(at)
+        if not served:
             return
-        if ghost.idents.get(ident) == offset or ghost.lost.get(ident) == offset:
+        if any(offset in (one.idents.get(ident), one.lost.get(ident)) for one in served):
             return
+        committed = [one.idents.get(ident) for one in served]
         raise Violation(
-            "ConsistentRead",
-            f"{at}: {ident!r} was read at {offset}, committed at {ghost.idents.get(ident)}",
+            "ConsistentRead", f"{at}: {ident!r} was read at {offset}, committed at {committed}"
         )
 
     def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None:
         """Check I6: the log end that a client is told is neither above the committed end nor below
         an earlier answer. `epoch`: the leader epoch of the answer; `who`: the client, which sends
         its next request only after an answer."""
-        ghost = self._find(at)
-        if ghost is None or ghost.unclean_epoch >= 0 or self._ghost.topics_recreated:
+        served = self._served(at)
+        if not served:
             return
+        ghost, *former = served
+        if ghost.unclean_epoch > epoch or -1 < offset <= _end(former):
+            return
+        if offset == -1 and former:
+            return  # it read further in a removed topic
         if offset == -1 or offset > ghost.true_high_watermark:
             raise Violation(
                 "ConsistentRead",
@@ -82,3 +101,8 @@ class ClientChecker:
                     f"term {epoch}",
                 )
             ghost.told[who] = (epoch, offset)
+
+
+def _end(former: list[PartitionGhost]) -> int:
+    """Return the greatest end of the committed logs of removed topics, or -1."""
+    return max((one.true_high_watermark for one in former), default=-1)

@@ -18,8 +18,9 @@ from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
+from plimsoll_wire.coordinator_records import decode_group_record
 from plimsoll_wire.record_sets import iter_records
+from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 
 
 class LogPlaceOfRecord(NamedTuple):
@@ -40,7 +41,7 @@ def group_records(log: Log, start: int, end: int) -> Iterator[tuple[LogPlaceOfRe
             at += header.length
             for place, key, value in iter_records(header, body):
                 record = decode_group_record(key, value)
-                if place >= start and not isinstance(record, UnknownGroupRecord):
+                if place >= start and not isinstance(record, UnknownKeyedRecord):
                     yield LogPlaceOfRecord(place, header.leader_epoch), record
             offset = header.next_offset
         if not data:

@@ -92,11 +92,16 @@ def _between(
         start = batch.last + 1
 
 
-def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict[bytes, object]:
-    """Return the last record of each key in these batches. With `copy`, only of the records that a
-    cleaner left in it. A client's batch has one key and one value, its ident."""
+def _values(
+    ghost: PartitionGhost, batches: Iterable[CommittedBatch], copy: Copy | None = None
+) -> dict[bytes, object]:
+    """Return the last record of each key in these batches, without those of aborted transactions.
+    With `copy`, only of the records that a cleaner left in it. A client's batch has one key and one
+    value, its ident."""
     values: dict[bytes, object] = {}
     for each in batches:
+        if each.ends is not None or ghost.fates.get(each.base) is False:
+            continue
         if copy is not None and each.base in copy.emptied:
             continue
         ident = each.ident if copy is None else copy.left.get(each.base, each.ident)
@@ -137,8 +142,8 @@ def _check_producers(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
 def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, object]]:
     """Return the keys of which the copy lacks the last committed record, as (held, committed)."""
     first = max(copy.start, ghost.start)
-    last = _values(each for each in ghost.committed if each.base >= first)
-    held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy)
+    last = _values(ghost, (each for each in ghost.committed if each.base >= first))
+    held = _values(ghost, (each for each in copy.batches[: copy.same] if each.base >= first), copy)
     keys = {**last, **held}
     told = {key: (held.get(key), last.get(key)) for key in keys}
     return {key: values for key, values in told.items() if values[0] != values[1]}
@@ -170,7 +175,7 @@ def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None
         told: dict[BrokerId, dict[bytes, object]] = {}
         for replica in here:
             copy = ghost.copy_of(int(replica))
-            values = _values((each for each in copy.batches if each.base >= first), copy)
+            values = _values(ghost, (each for each in copy.batches if each.base >= first), copy)
             told[replica] = {k: value for k, value in values.items() if k not in ghost.lost_keys}
         if any(each != told[here[0]] for each in told.values()):
             raise Violation("SameValues", f"{ghost.name}: replicas differ: {told}")

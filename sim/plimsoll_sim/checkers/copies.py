@@ -8,8 +8,15 @@ from __future__ import annotations
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_sim.checkers import compaction
 from plimsoll_sim.hosts.payload import ident_of
-from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
-from plimsoll_wire.batches import iter_headers
+from plimsoll_sim.oracle.partition_ghost import (
+    CommittedBatch,
+    Copy,
+    PartitionGhost,
+    TransactionEnd,
+    Violation,
+)
+from plimsoll_wire.batches import BatchHeader, check_crc, iter_headers
+from plimsoll_wire.control_records import read_end_marker
 
 READ_BYTES = 2**30
 
@@ -17,7 +24,7 @@ READ_BYTES = 2**30
 def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[CommittedBatch]:
     """Read the batches of a replica's log, from the one that contains offset `start` on. For a
     compacted log, include the batches that a cleaner removed, as they were committed. Check I20:
-    the log ends at the end of a batch."""
+    the log ends at the end of a batch. Check that no batch was damaged on its way (BatchIntact)."""
     log = hosted.log
     found: list[CommittedBatch] = []
     counts: list[int] = []
@@ -26,9 +33,15 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
         data = log.read(offset, READ_BYTES, log.log_end_offset)
         at = 0
         for header in iter_headers(data):
+            if not check_crc(data, at, header.length):
+                place = f"{header.base_offset} in LE {header.leader_epoch}"
+                raise Violation("BatchIntact", f"{hosted!r} holds a damaged batch at {place}")
             ident = ident_of(data, at)
+            ends = end_in(header, data[at : at + header.length])
             at += header.length
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+            if header.is_control:
+                producer = (-1, -1, -1)
             if header.last_offset >= start:
                 counts.append(header.count)
                 found.append(
@@ -40,6 +53,8 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
                         producer,
                         header.max_timestamp,
                         header.length,
+                        ends,
+                        header.is_transactional and not header.is_control,
                     )
                 )
             offset = header.next_offset
@@ -50,6 +65,14 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
     if log.holes:
         return compaction.uncleaned(ghost, copy, compaction.BatchesLeft(found, counts), start)
     return found
+
+
+def end_in(header: BatchHeader, batch: bytes | memoryview) -> TransactionEnd | None:
+    """Return the transaction that a batch ends, or None if it is not a marker."""
+    marker = read_end_marker(header, batch) if header.is_control else None
+    if marker is None:
+        return None
+    return TransactionEnd(header.producer_id, header.producer_epoch, *marker)
 
 
 def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:

@@ -15,9 +15,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
+from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
 from plimsoll_broker.coordinator.coordinators import Coordinators
-from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.coordination.hashing import partition_of
@@ -124,6 +126,8 @@ class _Watched:
     replay: GroupsState = field(default_factory=GroupsState)
     history: GroupLog = field(default_factory=a_log)
     compared: bool = False
+    again: dict[str, None] = field(default_factory=dict)
+    """The groups that were loaded again, after they had been unloaded, and not compared since."""
 
 
 class AskedOffset(NamedTuple):
@@ -150,6 +154,8 @@ class _ToldGroup:
     """For each committed offset (-1 for tombstones): the places in a log where it was seen, with
     the batch's leader epoch, and the time when it was first seen there, in microseconds since the
     run began."""
+    topics: dict[int, tuple[str, UUID | None]] = field(default_factory=dict)
+    """For each committed offset: name and id of its topic, in the record seen last."""
 
 
 class GroupChecker:
@@ -185,7 +191,7 @@ class GroupChecker:
             watched = self._watched.get(place)
             if watched is None or watched.shard is not shard:
                 watched = self._watched[place] = _Watched(shard)
-                self._listen(host.id, shard)
+                self._listen(host.id, watched)
             self._compare(watched)
 
     def _account(self, host: BrokerHost, coordinators: Coordinators) -> None:
@@ -208,9 +214,10 @@ class GroupChecker:
         log = shard.hosted.log
         if not shard.leads:
             return
-        touched = self._replay(watched, log.log_end_offset)
+        touched = watched.again | self._replay(watched, log.log_end_offset)
         if shard.phase is not ShardPhase.ACTIVE or shard.state.end != log.log_end_offset:
             return
+        watched.again.clear()
         if not watched.compared:
             watched.compared = True
             touched = dict.fromkeys((*shard.state.groups, *replay.groups))
@@ -253,6 +260,8 @@ class GroupChecker:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
             offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
+            if isinstance(record, OffsetCommitted):
+                told.topics[offset] = record.topic, record.topic_id
             places = told.places.setdefault(offset, {})
             places.setdefault(place, self._now_us())
 
@@ -273,8 +282,9 @@ class GroupChecker:
                 return True
         return False
 
-    def _listen(self, broker_id: int, shard: GroupShard) -> None:
-        may_tell = shard.may_tell
+    def _listen(self, broker_id: int, watched: _Watched) -> None:
+        shard = watched.shard
+        may_tell, loaded_again = shard.may_tell, shard.loaded_again
 
         def heard() -> bool:
             may = may_tell()
@@ -282,7 +292,12 @@ class GroupChecker:
                 self._check_reader(broker_id, shard)
             return may
 
+        def loaded(group_id: str) -> None:
+            loaded_again(group_id)
+            watched.again[group_id] = None
+
         shard.may_tell = heard  # type: ignore[method-assign]
+        shard.loaded_again = loaded  # type: ignore[method-assign]
 
     def _check_reader(self, broker_id: int, shard: GroupShard) -> None:
         """Check G9: a shard that answers from memory was not replaced as leader for longer than a
@@ -317,7 +332,7 @@ class GroupChecker:
             return None
         index = partition_of(group, image.topics[topic_id].partitions)
         ghost = self._ghost.by_name.get(TopicPartition(GROUP_OFFSETS, index))
-        excused = self._ghost.restored or self._ghost.topics_recreated
+        excused = self._ghost.restored
         return None if excused or ghost is None or ghost.unclean_epoch >= 0 else ghost
 
     def committing(self, group: str, offset: int | None) -> None:
@@ -377,13 +392,21 @@ class GroupChecker:
             told.least = NOTHING
             return
         # A replaced leader that does not know it may answer with old state for one lease (G9).
-        if offset < asked.least and not asked.deposed:
+        gone = self._went_with_topic(told, asked.least)
+        if offset < asked.least and not asked.deposed and not gone:
             name = "CommitKept" if offset == NOTHING else "OffsetForward"
             raise Violation(
                 name, f"{group}: {offset} is told, after {asked.least} was told or acknowledged"
             )
         if not asked.deposed and told.least != NOTHING:
             told.least = max(told.least, offset)
+
+    def _went_with_topic(self, told: _ToldGroup, offset: int) -> bool:
+        """Return True if the topic for which this offset was committed was removed."""
+        if offset not in told.topics:
+            return False
+        name, topic_id = told.topics[offset]
+        return topic_id is not None and self._ghost.image.topic_ids.get(name) != topic_id
 
     def _check_not_gone(self, group: str, asked: AskedOffset, offset: int) -> None:
         """Check that a deleted or expired offset does not come back."""
@@ -398,7 +421,10 @@ class GroupChecker:
         newest = {NOTHING: NOTHING}
         newest |= {each: self._newest_place(group, each) for each in self._of(group).places}
         gone = newest.pop(NOTHING)
-        if max(newest.values(), default=NOTHING) > gone:
+        latest = max(newest, key=lambda each: newest[each], default=NOTHING)
+        if newest.get(latest, NOTHING) > gone and not self._went_with_topic(
+            self._of(group), latest
+        ):
             raise Violation(
                 "NothingUncommitted",
                 f"{group}: told that nothing is committed, and {max(newest)} is, in {ghost.name}",

@@ -20,11 +20,14 @@ from plimsoll_operator.kube.resources import (
     VOLUME_CLAIMS,
     Kind,
 )
+from plimsoll_sim.checkers.coordinated import CoordinatedChecker
 from plimsoll_sim.desired.objects import AppliedObjects
+from plimsoll_sim.environment.simulated_bucket import BackupBucket
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.clients import Client
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import PartitionGhost
 
 
 class Unfinished(Protocol):
@@ -41,6 +44,11 @@ class Healed(Protocol):
     brokers: dict[int, BrokerHost]
     operators: list[OperatorHost]
     clients: list[Client]
+    coordinated: CoordinatedChecker
+    bucket: BackupBucket | None
+
+    def stable(self, ghost: PartitionGhost) -> int | None:
+        """Return the last stable offset of the partition's leader; None if it has none here."""
 
     @property
     def secured(self) -> Unfinished | None:
@@ -74,11 +82,23 @@ def _left(world: Healed) -> Iterator[str]:
     for broker_id in image.grants:
         yield f"broker {broker_id} is away by grant"
     yield from _image_tags(world)
+    if world.bucket is not None:
+        yield from _backup(world)
     if world.secured is not None:
         yield from world.secured.unfinished()
     for client in world.clients:
         if not client.idle:
             yield f"{client.habits.name} still waits"
+    if world.ghost.tell_ended is not None:
+        yield from world.coordinated.unfinished(world.stable)
+
+
+def _backup(world: Healed) -> Iterator[str]:
+    """Yield a sentence if the metadata are not exported to their end."""
+    end = world.ghost.image.next_offset
+    for operator in world.operators:
+        if operator.active and (operator.backup_end or 0) < end:
+            yield f"the backup ends at {operator.backup_end}, the metadata at {end}"
 
 
 def _brokers(world: Healed) -> Iterator[str]:

@@ -16,7 +16,13 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import CommittedIsr, IsrState, Leader, PendingExpand
 from plimsoll_core.replica.replica import Replica
-from plimsoll_sim.checkers import compaction, copies, epochs_and_producers, log_starts
+from plimsoll_sim.checkers import (
+    compaction,
+    copies,
+    epochs_and_producers,
+    log_starts,
+    transactions,
+)
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
@@ -80,7 +86,8 @@ class ReplicaChecker:
                 None if leader is None else leader.isr,
                 log.epochs.version,
                 replica.failed,
-                _shape(hosted),
+                transactions.shape(hosted),
+                replica.last_stable_offset,
             )
             before = seen.get(hosted)
             if before == state:
@@ -90,7 +97,7 @@ class ReplicaChecker:
         lifetimes.looked(manager.image)
 
     def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
-        ghost = self._ghost.partitions.get(hosted.key)
+        ghost = self._ghost.served(hosted.key)
         if ghost is None:
             return
         if hosted.replica.failed:
@@ -102,7 +109,7 @@ class ReplicaChecker:
         begun, copy.start = copy.start, log.log_start_offset
         held = tuple(copy.batches) if copy.start != begun else ()
         cut = before is not None and before[1] != log.cuts
-        cleaned = before is not None and before[9] != _shape(hosted)
+        cleaned = before is not None and before[9] != transactions.shape(hosted)
         if before is None or cut or cleaned or before[5] != log.log_start_offset:
             copies.reread(ghost, copy, hosted)
             copy.reshaped = True
@@ -115,6 +122,8 @@ class ReplicaChecker:
         copy.end = log.log_end_offset
         epochs_and_producers.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)
+        if log.transactional:
+            transactions.check(ghost, copy, hosted, before)
         copy.high_watermark = replica.high_watermark
         leader = replica.leader
         if leader is not None:
@@ -209,7 +218,7 @@ class ReplicaChecker:
         have been told counts."""
         with host.as_if_alive():
             for hosted in host.manager or ():
-                ghost = self._ghost.partitions.get(hosted.key)
+                ghost = self._ghost.served(hosted.key)
                 before = self._seen.get(host.id, {}).get(hosted)
                 if ghost is not None:
                     self._last_commit(ghost, host, hosted, before)
@@ -328,6 +337,8 @@ class ReplicaChecker:
         shorter."""
         before = self._images.get(host.id)
         self._images[host.id] = image
+        if image is not None and self._ghost.restored:
+            self._ghost.applied_up_to(int(image.next_offset))
         if image is None or (self._ghost.restored and host.id not in self._ghost.keepers):
             return
         if before is not None and image.next_offset < before.next_offset:
@@ -349,13 +360,6 @@ class ReplicaChecker:
                     self._check_copy(ghost, host, copy)
                     if hosted.replica.leader is not None:
                         self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)
-
-
-def _shape(hosted: Hosted) -> tuple[int, ...] | None:
-    """Return a value that identifies the segments of a log with holes. It changes when cleaned
-    segments replace others. Return None for a log without holes."""
-    log = hosted.log
-    return tuple(map(id, log.segments)) if log.holes else None
 
 
 def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:

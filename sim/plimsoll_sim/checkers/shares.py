@@ -1,22 +1,24 @@
 """Checks principals' shares of brokers' pools: A11 HeldWithinShare · A12 RoomForNewcomers.
 
 Reads the pools after each step of a broker, in runs with tenants that log in or clients that hoard
-groups. A coordinator's loading counts in full, whatever the share, so the memory of groups is
-checked only while all of them are loaded.
+groups. A coordinator's loading counts in full, whatever the share, so the memory of groups, and
+that of transactional ids, is checked only while all of them are loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
 from plimsoll_broker.coordinator.coordinators import Coordinators
-from plimsoll_broker.coordinator.group_shard import ShardPhase
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 OF_GROUPS = ("group memory", "groups", "members")
 """Pools that contain groups, and that count a loading group in full."""
+OF_TRANSACTIONS = "transaction memory"
+"""The pool that counts loading transactional ids in full."""
 SLACK_PART = 16
 """Allowance beyond a principal's share, as a fraction of the pool (1/16): for requests admitted in
 one moment, and replies that are counted once they are made."""
@@ -42,8 +44,7 @@ class ShareChecker:
             return
         coordinators = node._serving.coordinators
         for name, pool in node._serving.clients.memory.holdings.pools():
-            grows = name in OF_GROUPS and not _all_loaded(coordinators)
-            self._judge(host, name, pool, may_grow=grows)
+            self._judge(host, name, pool, may_grow=_loads(coordinators, name))
         self._newcomers(host, coordinators)
 
     def _judge(self, host: BrokerHost, name: str, pool: FairPool, *, may_grow: bool) -> None:
@@ -69,7 +70,10 @@ class ShareChecker:
             raise Violation("RoomForNewcomers", text)
 
 
-def _all_loaded(coordinators: Coordinators) -> bool:
-    return all(
+def _loads(coordinators: Coordinators, name: str) -> bool:
+    """Return True if a coordinator loads what the pool of this name counts."""
+    if name == OF_TRANSACTIONS and (served := coordinators.transactions) is not None:
+        return any(one.phase is not ShardPhase.ACTIVE for one in served.coordinators.shards())
+    return name in OF_GROUPS and not all(
         shard.phase is ShardPhase.ACTIVE and not shard.holds_back for shard in coordinators.shards()
     )

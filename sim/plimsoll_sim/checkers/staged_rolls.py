@@ -62,7 +62,8 @@ class StageChecker:
         self, image: ClusterImage, soft: VolatileState, first: range, record: RestartGranted
     ) -> Iterator[str]:
         """Yield why the restart comes too early. One that began before and gets another revision,
-        and one of a broker that is down, may come at any time."""
+        and one of a broker that is down, may come at any time. A broker that the spec did not ask
+        for at some time is not waited for by requests from then."""
         broker_id = record.broker_id
         broker = image.brokers.get(broker_id)
         serves = broker is not None and broker.active and broker_id not in soft.leaving
@@ -75,6 +76,8 @@ class StageChecker:
         for other in image.members:
             known = image.brokers.get(other)
             if other not in first or other in image.leaving or known is None:
+                continue
+            if other in self._objects.once_unwanted:
                 continue
             if tags.get(known.revision) != wanted:
                 yield f"broker {other} rolls before, and runs image {tags.get(known.revision)}"

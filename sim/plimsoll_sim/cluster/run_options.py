@@ -16,7 +16,7 @@ OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
          "slices_end", "refused_max", "hoarders", "pooled",
-         "staged_s")  # fmt: skip
+         "staged_s", "transactions", "coordinated", "backup")  # fmt: skip
 """Names of options that are printed with a run although seeds do not depend on them."""
 
 
@@ -44,7 +44,9 @@ class RunOptions:
     in a second pool, with ids from 100 on; 0: the cluster has no pools. `staged_s`: the second pool
     rolls first, and the other one so many seconds after it; None: they roll together. `slices_end`:
     share of readings of the clock at which a slice of long work in an event loop ends; with 0 long
-    work is never divided."""
+    work is never divided. `transactions`: number of writers of transactions without a coordinator.
+    `coordinated`: number of transactional producers; with any, brokers have transactions.
+    `backup`: True if the metadata are backed up into a bucket."""
 
     profile: str = ""
     brokers: int
@@ -103,6 +105,11 @@ class RunOptions:
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     send_buffers: SendBuffers | None = field(default=None, repr=False)
     deletes_too: bool = field(default=False, repr=False)
+    # Drawn behind all others, by dice of its own.
+    transactions: int = field(default=0, repr=False)
+    coordinated: int = field(default=0, repr=False)
+    # Drawn behind all others, by dice of its own.
+    backup: bool = field(default=False, repr=False)
     hoarders: int = field(default=0, repr=False)
 
     def lines(self) -> list[str]:
@@ -124,7 +131,8 @@ class RunOptions:
         """Return the greatest replication factor of the topics with which a run begins; there must
         be as many members. `__consumer_offsets` has three replicas, or one on each broker if there
         are fewer brokers."""
-        internal = 0 if self.offsets_partitions is None else min(OFFSETS_FACTOR, self.brokers)
+        has_internal = self.offsets_partitions is not None or self.coordinated > 0
+        internal = min(OFFSETS_FACTOR, self.brokers) if has_internal else 0
         return max(self.replication_factor, internal)
 
     @property

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import structs
 
-from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.settings import InternalTopic, Settings
 from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_core.messages.moves import AlterReassignments
 from plimsoll_core.messages.requests import CreateTopics
@@ -18,13 +18,19 @@ from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.messages.topics import TopicChange
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
+from plimsoll_sim.checkers.coordinated import CoordinatedChecker
 from plimsoll_sim.checkers.groups import GroupChecker
+from plimsoll_sim.checkers.transactions import TransactionChecker
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.specs import cleaning_configs
+from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.hosts.brokers import BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.committed_readers import CommittedReader
 from plimsoll_sim.hosts.committers import GroupHoarder, OffsetCommitter
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
+from plimsoll_sim.hosts.transaction_writers import TransactionWriter, WriterPlan
+from plimsoll_sim.hosts.transactional_clients import TransactionalClient, TransactionPlan
 
 
 def broker_hosts(
@@ -35,6 +41,7 @@ def broker_hosts(
     hosts = {n: BrokerHost(n, cluster_id, dict(configs), around) for n in options.broker_ids}
     for host in hosts.values():
         host.on_controller_loss = options.on_controller_loss
+        host.transactions = options.coordinated > 0
     return hosts
 
 
@@ -68,6 +75,7 @@ def settings_of(options: RunOptions) -> Settings:
         slice_partitions_max=options.slice_partitions_max,
         flap_wait_ms_max=options.flap_wait_ms_max,
         target_lost_ms=10_000,
+        transactions_topic=InternalTopic(partitions=2, segment_bytes=options.segment_bytes),
     )
 
 
@@ -76,6 +84,8 @@ class Witnesses(NamedTuple):
 
     clients: ClientChecker
     groups: GroupChecker
+    transactions: TransactionChecker
+    coordinated: CoordinatedChecker
 
 
 def clients_of(
@@ -100,6 +110,34 @@ def clients_of(
         if options.hoarders == 1:
             hoarder.pause_s = 0.002
         yield hoarder
+    for number in range(options.coordinated):
+        mine = replace(_of(habits, f"transactional-{number}", 0), keyed=options.compacted)
+        # The first two share a name: each fences the other.
+        plan = TransactionPlan(f"till-{max(number, 1)}", options.partitions)
+        yield TransactionalClient(mine, stream(), told.clients, told.coordinated, plan)
+    for number in range(options.partitions if options.transactions or options.coordinated else 0):
+        mine = _of(habits, f"committed-reader-{number}", number)
+        yield CommittedReader(mine, stream(), told.clients, told.transactions)
+
+
+def writers_of(
+    options: RunOptions,
+    habits: Habits,
+    loop: SimLoop,
+    hosts: Mapping[int, BrokerHost],
+    stream: Callable[[], random.Random],
+) -> list[TransactionWriter]:
+    """Return the writers of transactions of a run."""
+    plan = WriterPlan(
+        number=0,
+        topic=habits.topic,
+        partitions=options.partitions,
+        keyed=options.compacted,
+        think_ms=options.think_ms,
+        stopped=habits.stopped,
+    )
+    plans = (replace(plan, number=number) for number in range(options.transactions))
+    return [TransactionWriter(each, loop, hosts, stream()) for each in plans]
 
 
 def _of(habits: Habits, name: str, partition: int) -> Habits:

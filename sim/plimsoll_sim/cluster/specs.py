@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.record_versions import RELEASES
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_operator.api.authorization import DeclaredAuthorization
+from plimsoll_operator.api.backup import Backup
 from plimsoll_operator.api.certificates import (
     BundleKey,
     Certificates,
@@ -18,6 +19,7 @@ from plimsoll_operator.api.certificates import (
 )
 from plimsoll_operator.api.cluster_topics import TopicDeletion, Topics
 from plimsoll_operator.api.cluster_users import ClusterUsers, UserDeletion
+from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls
 from plimsoll_operator.api.logcluster import (
     Brokers,
@@ -56,6 +58,9 @@ INSIDE: dict[str, Certificates | None] = {
     "unstated": None,
 }
 OPEN = INSIDE["before"]
+BACKUP_LOGIN = "backup-login"
+"""Name of the Secret with the bucket's login."""
+BACKUP = Backup(s3=S3(bucket="backups", secret=BACKUP_LOGIN))
 LITTLE_ROOM_FOR_GROUPS = {
     "memory.limit.bytes": 2**22,
     "queued.max.request.bytes": 2**26,
@@ -120,6 +125,7 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         listeners=_listeners(options),
         users=SOON_GONE if options.certified else None,
         authorization=ENFORCED if options.tenants else None,
+        backup=BACKUP if options.backup else None,
     )
 
 

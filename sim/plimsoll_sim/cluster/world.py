@@ -22,9 +22,11 @@ from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api_server.store import ObjectChange
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, METADATA_BATCHES, TOPICS
 from plimsoll_sim.checkers import compaction, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
+from plimsoll_sim.checkers.backups import BackupChecker
+from plimsoll_sim.checkers.coordinated import CoordinatedChecker
 from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.log_starts import check_marker
@@ -32,6 +34,7 @@ from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.shares import ShareChecker
 from plimsoll_sim.checkers.staged_rolls import StageChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.checkers.transactions import TransactionChecker
 from plimsoll_sim.checkers.voluntary_hours import HourChecker
 from plimsoll_sim.cluster.run_options import WAIT_STEPS_MAX as _MOST
 from plimsoll_sim.cluster.run_options import Patience, RunOptions
@@ -43,9 +46,10 @@ from plimsoll_sim.cluster.run_parts import (
     in_nobodys_name,
     operator_hosts,
     settings_of,
+    writers_of,
 )
 from plimsoll_sim.cluster.secured import Secured
-from plimsoll_sim.cluster.specs import cluster_spec, offsets_kept, topic_spec
+from plimsoll_sim.cluster.specs import BACKUP_LOGIN, cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import hours, rebalances, revisions
 from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.desired.rebalances import Approvals
@@ -54,13 +58,15 @@ from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.environment.send_buffers import bounded
+from plimsoll_sim.environment.simulated_bucket import BackupBucket
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Habits, Producer
 from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
 from plimsoll_sim.hosts.nodes import Jobs, Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
+from plimsoll_sim.hosts.transaction_writers import TransactionWriter
 from plimsoll_sim.oracle.committed import MetadataGhost
-from plimsoll_sim.oracle.partition_ghost import Violation
+from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
 
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
@@ -69,6 +75,8 @@ CLIENT_TOPIC = "asked-for"
 CLUSTER_NAME = "sim"
 ORDER_US = 500_000
 """Virtual microseconds after which a client repeats its request."""
+VISIT_US = 1_000_000
+"""Virtual microseconds between a person's visits to a cluster that was healed."""
 UP_US_MAX = 120_000_000
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """Errors with which a broker may end by itself; its container is then restarted."""
@@ -106,14 +114,21 @@ class World:
         self.api_server = simulated_server(self.loop, stream(), self.weather)
         self.etcd = self.api_server.store
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
+        self.bucket = BackupBucket(random.Random(f"bucket {seed}")) if options.backup else None
         ghost, now_us = self.ghost, lambda: self.loop.now_us
         self.groups = GroupChecker(ghost, now_us, offsets_kept(options))
         self.replicas = ReplicaChecker(ghost, now_us, self._tempt, self.groups.written.check)
         self.leases = LeaseChecker(ghost, now_us)
         self.shares = ShareChecker(now_us, looks=bool(options.hoarders or options.tenants))
         self.witness = ClientChecker(self.ghost)
+        self.transactions = TransactionChecker(self.ghost)
+        self.coordinated = CoordinatedChecker(self.ghost)
+        self.ghost.tell_ended = self.coordinated.ended if options.coordinated else None
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.hours = HourChecker(self.objects, self._accuse)
+        self.backups = BackupChecker(CLUSTER_ID, self.ghost, self.objects, self._accuse)
+        if self.bucket is not None:
+            self.bucket.wrote = self.backups.wrote
         self.stages = StageChecker(self.objects, lambda: self.nodes.tags, self._accuse)
         self.etcd.observers.append(self._stored)
         around = BrokerEnvironment(self.loop, self.network, stream())
@@ -130,6 +145,7 @@ class World:
         self.ghost.strict_slices = options.slice_partitions_max > 10
         self.network.names[CONTROLLERS] = [host.name for host in self.operators]
         self.clients: list[Client] = []
+        self.writers: list[TransactionWriter] = []
         self.client_processes: list[Process] = []
         self.stop_clients = False
         self.counts: Counter[str] = Counter()
@@ -169,6 +185,7 @@ class World:
             settings=settings_of(self.options),
             slots=self.options.slots,
             asks_brokers=self.options.inside,
+            bucket=self.bucket,
         )
 
     def declare(self, name: str = TOPIC, **changes: object) -> None:
@@ -207,12 +224,14 @@ class World:
     def start_all(self) -> None:
         """Apply the LogCluster and start its operators, which create the brokers."""
         spec = cluster_spec(self.options, CLUSTER_ID)
+        if self.bucket is not None:
+            self.objects.put_secret(BACKUP_LOGIN, {})
         self.objects.create(LOG_CLUSTERS, CLUSTER_NAME, spec)
         for operator in self.operators:
             self.start_operator(operator)
 
     def start_clients(self) -> None:
-        told = Witnesses(self.witness, self.groups)
+        told = Witnesses(*(self.witness, self.groups, self.transactions, self.coordinated))
         for client in clients_of(self.options, self._habits("", TOPIC), self._stream, told):
             self._start_client(client)
         if self.secured is not None:
@@ -220,6 +239,10 @@ class World:
         for number, kinds in enumerate(self.options.members):
             for name, kind in kinds_of(number, kinds):
                 self.start_member(name, kind)
+        habits = self._habits("", TOPIC)
+        self.writers = writers_of(self.options, habits, self.loop, self.brokers, self._stream)
+        for writer in self.writers:
+            writer.begin()
 
     def _habits(self, name: str, topic: str) -> Habits:
         return Habits(
@@ -293,6 +316,8 @@ class World:
         self.replicas.look(host)
         self.leases.look(host)
         self.groups.look(host)
+        if self.options.coordinated:
+            self.coordinated.look(host)
         self.shares.look(host)
         if not self.loop.behind:
             standstill.look(self.network, host)
@@ -333,6 +358,8 @@ class World:
         before = len(self.ghost.history)
         try:
             self.ghost.stored(change.resource.kind.plural, change.after.body)
+            if self.bucket is not None and change.resource.kind == METADATA_BATCHES:
+                self.backups.stored(change.after.body.get("spec", {}))
             if self.secured is not None:
                 self.secured.stored(change, before)
         except Violation as violation:
@@ -359,6 +386,12 @@ class World:
                 raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
             self.step()
 
+    def stable(self, ghost: PartitionGhost) -> int | None:
+        """Return the last stable offset of the partition's leader; None if it has none here."""
+        leader = self.ghost.image.partitions[ghost.key].leader
+        hosted = None if leader is None else self.brokers[int(leader)].hosted(ghost.key)
+        return None if hosted is None else hosted.replica.last_stable_offset
+
     # --- healing ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
@@ -371,6 +404,8 @@ class World:
         self.loop.slow_io.clear()
         self.loop.slices_end = 0.0
         self.weather.calm()
+        if self.bucket is not None:
+            self.bucket.heal()
         for operator in self.operators:
             if operator.process is not None:
                 operator.process.resume()
@@ -387,6 +422,18 @@ class World:
                 broker.kill()
             self.start_broker(broker)
         rebalances.heal(self.objects, self.options.factor_max)
+        self._restart_damaged()
+
+    def _restart_damaged(self) -> None:
+        """Restart each broker that found damaged files when its process started, as its log line
+        asks a person to do. The process may have been started only after healing."""
+        if not self.healed:
+            return
+        for broker in self.brokers.values():
+            if broker.needs_restart and broker.serving:
+                broker.kill()
+                self.start_broker(broker)
+        self.loop.later(VISIT_US, self._restart_damaged)
 
     def settle(self, patience: Patience) -> None:
         """Heal everything, let clients end, and wait until the cluster has converged."""

@@ -70,6 +70,8 @@ class AppliedObjects:
         self.gone: dict[str, str] = {}
         # The number of objects of each kind ever made, so that each name is used once.
         self.made: dict[Kind, int] = {}
+        # Brokers that the spec did not ask for at some time: a decision may be based on that spec.
+        self.once_unwanted: set[BrokerId] = set()
         # By a deleted Topic's uid: the other Topics that declared its topic then.
         self._beside: dict[str, frozenset[str]] = {}
         self._server = server
@@ -198,6 +200,7 @@ class AppliedObjects:
     def set_members(self, wanted: tuple[BrokerId, ...], ids: Sequence[int]) -> None:
         """Set the wanted members. `ids`: all ids that brokers may have; ids that are not wanted are
         excluded in the spec. A pool without wanted members is taken off the list."""
+        self.once_unwanted.update(b for b in map(BrokerId, ids) if b not in wanted)
         others = excluded_ids(wanted, ids) or None
         if self.cluster.spec.pools:
             brokers, pools = Brokers(excluded_ids=others), pools_of(wanted)

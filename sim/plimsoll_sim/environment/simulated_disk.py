@@ -242,7 +242,7 @@ class SimDisk(Disk):
         self.volume.opening(path)
         if self.volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
-        node = FileNode(data, durable=True)
+        node = FileNode(data, durable=sync)
         self.volume.stamp(node)
         self._change(path, lambda: self.volume.folder(path.parent).put(path.name, node))
         if sync:

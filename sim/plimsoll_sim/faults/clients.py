@@ -13,9 +13,12 @@ from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observed_partitions, shared_steps
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
+from plimsoll_sim.hosts.clients import Producer
 
 COMMITTED_SHARE = 0.7
 """Share of DeleteRecords requests for offsets below the high watermark; the others are refused."""
+DAMAGED_MAX = 3
+"""Greatest number of batches that one fault damages."""
 UNREGISTERED_EPOCHS_AHEAD = (1, 2**40)
 
 
@@ -39,6 +42,17 @@ def delete_records(context: FaultContext, rng: random.Random) -> str | None:
     offset = rng.randint(start + 1, end)
     one_off_requests.by_somebody(world, one_off_requests.delete_once(host.name, ghost, offset))
     return f"{TOPIC}-{p.index} up to {offset} at {host.name}"
+
+
+def damage_batches(context: FaultContext, rng: random.Random) -> str | None:
+    """Change a bit in some of the next batches of a producer, on their way to the broker."""
+    producers = [one for one in context.world.clients if isinstance(one, Producer)]
+    if not producers:
+        return None
+    chosen = rng.choice(producers)
+    count = rng.randint(1, DAMAGED_MAX)
+    chosen.damages.extend(random.Random(rng.getrandbits(64)) for _ in range(count))
+    return f"{count} of {chosen.habits.name}"
 
 
 def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:

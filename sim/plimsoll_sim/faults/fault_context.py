@@ -57,6 +57,8 @@ class FaultContext:
         self.disk_images: dict[int, Folder] = {}
         # An earlier content of etcd, for `api_server.restore_etcd`.
         self.etcd_backup = world.etcd.backup()
+        # Earlier objects of the metadata's backup, for `backups.spoil`.
+        self.older_backup: dict[str, bytes] = {}
 
     def heal_later(self, action: Callable[[], None]) -> None:
         """Schedule the end of a fault, after `RunOptions.heal_ms` on average. It is dropped if the

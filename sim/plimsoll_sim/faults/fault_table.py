@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from plimsoll_sim.faults import (
     api_server,
+    backups,
     clients,
     disks,
     hours,
@@ -43,6 +44,7 @@ from plimsoll_sim.faults.scripts import (
     restart_follower_during_proposal,
     restore_disk_with_clean_marker,
     restore_etcd_behind_broker,
+    restore_from_backup,
     stop_without_controller,
 )
 
@@ -324,6 +326,12 @@ TABLE: tuple[Fault, ...] = (
         1,
         "Waiting requests that end with the leader epoch they were made in.",
     ),
+    Fault(
+        "damage_batches",
+        clients.damage_batches,
+        0,
+        "A batch that arrives with a flipped bit: refused, never appended, and sent again.",
+    ),
     Fault("change_windows", hours.change_windows, 0, "Work that waits for its hours, half-way."),
     Fault("pause_cluster", hours.pause_cluster, 0, "Work that waits, while failures go on."),
     Fault(
@@ -351,6 +359,24 @@ TABLE: tuple[Fault, ...] = (
         restore_etcd_behind_broker.strike,
         0,
         "A log that went back, and beyond a snapshot, while the broker that knows was away.",
+    ),
+    Fault(
+        "fail_bucket",
+        backups.fail_bucket,
+        0,
+        "An export that lags, or of which it is unknown what was stored.",
+    ),
+    Fault(
+        "spoil_backup",
+        backups.spoil_backup,
+        0,
+        "A backup that is older, partial, torn, or of another cluster.",
+    ),
+    Fault(
+        "restore_from_backup",
+        restore_from_backup.strike,
+        0,
+        "A metadata log that is lost with brokers' copies of it, and a backup of it.",
     ),
     Fault(
         "deliver_proposal_two_terms_late",

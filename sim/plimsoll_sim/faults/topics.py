@@ -41,7 +41,6 @@ def recreate_topic(context: FaultContext, rng: random.Random) -> str | None:
     if wanted is None:
         return None
     world.delete()
-    world.ghost.topics_recreated = True
 
     def declare() -> None:
         if world.objects.declared(TOPIC) is None:

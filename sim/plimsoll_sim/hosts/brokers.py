@@ -52,6 +52,7 @@ class BrokerHost:
         self.configs = configs
         self.rack: str | None = None
         self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+        self.transactions = False
         # Where its Secret is mounted; None if traffic inside the cluster is in plaintext.
         self.certificates: str | None = None
         self._loop, self._network, rng = around
@@ -64,7 +65,10 @@ class BrokerHost:
         self.lives = 0
         # How often the container of the present pod was restarted.
         self.restarts = 0
+        # True if the present process cannot serve all its logs, and the next one can.
         self.needs_restart = False
+        # True if files were removed since the last process opened the logs.
+        self.damaged = False
         # The uid of the pod that it runs, None: it was given none.
         self.pod_uid: str | None = None
         # The tag of the pod's image, and the revision that the pod names.
@@ -149,7 +153,8 @@ class BrokerHost:
         """Start the container of the machine's pod, and return its process."""
         assert not self.running
         self.restarts += 1
-        self.needs_restart = self.volume.broken
+        self.needs_restart = self.volume.broken or self.damaged
+        self.damaged = False
         number = f"{self.lives}.{self.restarts}" if self.restarts else f"{self.lives}"
         process = Process(self._loop, f"{self.name}#{number}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))
@@ -164,9 +169,10 @@ class BrokerHost:
             rack=self.rack,
             pod_uid=self.pod_uid,
             revision=self.revision,
-            configs=self.configs,
+            configs={"replica.takes.pushes": "true", **self.configs},
             on_controller_loss=self.on_controller_loss,
             certificates=self.certificates,
+            transactions=self.transactions,
         )
 
         async def main() -> None:

@@ -37,6 +37,8 @@ WINDOW = 5
 MANY_RECORDS = (9, 20)
 """Least and greatest number of records in some batches, so that segments do not all end alike."""
 EARLIEST, LATEST = -2, -1
+LEADER_EPOCH_AT = range(12, 16)
+"""Positions in a batch of its leader epoch, which a leader overwrites whatever it is."""
 FATAL_FOR_PRODUCER = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
 )
@@ -47,6 +49,7 @@ class Witness(Protocol):
 
     def sent(self, at: TopicPartition, ident: bytes) -> None: ...
     def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None: ...
+    def damaged(self, at: TopicPartition, ident: bytes, code: int) -> None: ...
     def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None: ...
     def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None: ...
 
@@ -133,6 +136,10 @@ class Producer(Client):
         self._unacked: deque[Sent] = deque()
         self._made = 0
         self._gap = False
+        # Answers to batches of which a byte was changed on the way.
+        self._damaged: dict[asyncio.Future[bytes], None] = {}
+        self.damages: deque[random.Random] = deque()
+        """For each of the next batches to be damaged on the way: the choice of the damage."""
         self.wants = True
 
     async def session(self) -> None:
@@ -192,10 +199,16 @@ class Producer(Client):
         in_flight: deque[tuple[Sent, asyncio.Future[bytes]]],
     ) -> None:
         acks = self.habits.acks
-        values = produce_values(self.at, acks, sealed(sent, self._producer))
+        batch = sealed(sent, self._producer)
+        damaged = bool(self.damages)
+        if damaged:
+            batch = with_flipped_bit(batch, self.damages.popleft())
+        values = produce_values(self.at, acks, batch)
         future = connection.send(self.frame(ApiKey.PRODUCE, 9, values), answered=acks != 0)
         if future is not None:
             in_flight.append((sent, future))
+            if damaged:
+                self._damaged[future] = None
         else:
             self._unacked.remove(sent)
 
@@ -221,6 +234,9 @@ class Producer(Client):
         reply = await self.answer(future, ApiKey.PRODUCE, 9)
         partition = reply.responses[0].partition_responses[0]
         code = int(partition.error_code)
+        if future in self._damaged:
+            del self._damaged[future]
+            self._witness.damaged(self.at, sent.ident, code)
         if code == Code.NONE:
             self._unacked.remove(sent)
             self.idle = not self._unacked
@@ -238,6 +254,14 @@ class Producer(Client):
         for sent in self._unacked:
             sent.sequence = self._sequence
             self._sequence += sent.records
+
+
+def with_flipped_bit(batch: bytes, rng: random.Random) -> bytes:
+    """Return the batch with one bit changed, anywhere but in its leader epoch."""
+    damaged = bytearray(batch)
+    at = rng.choice([one for one in range(len(batch)) if one not in LEADER_EPOCH_AT])
+    damaged[at] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
 
 
 class Consumer(Client):
@@ -298,6 +322,6 @@ class Consumer(Client):
             ident = ident_of(records, at)
             at += header.length
             if header.last_offset >= self.offset:
-                if header.count:
+                if header.count and not header.is_control:
                     self._witness.consumed(self.at, header.base_offset, ident)
                 self.offset = header.next_offset

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
+from plimsoll_operator.api.evidence import S3
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller, Outcome
@@ -33,6 +36,7 @@ from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import SimulatedTransport, Weather
 from plimsoll_sim.environment.network import Network
+from plimsoll_sim.environment.simulated_bucket import BackupBucket, SimulatedBucket
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, CONTROLLERS
 
 LOG_TIMEOUT_MS = 60_000
@@ -53,6 +57,8 @@ class OperatorContext:
     slots: int
     asks_brokers: bool = False
     """True if brokers and controllers show each other certificates."""
+    bucket: BackupBucket | None = None
+    """The place of the metadata's backup; None if the run has none."""
 
 
 class _Leaders(dict[Key, Led]):
@@ -63,6 +69,10 @@ class _Leaders(dict[Key, Led]):
     def __setitem__(self, key: Key, led: Led) -> None:
         super().__setitem__(key, led)
         self.last = led.controller
+
+
+def _bucket(bucket: BackupBucket, _: S3, directory: str, __: Mapping[str, str]) -> SimulatedBucket:
+    return SimulatedBucket(bucket, directory)
 
 
 class OperatorHost:
@@ -91,6 +101,13 @@ class OperatorHost:
         if not self.active:
             return None
         return next((led.controller.image for led in self._leaders.values()), None)
+
+    @property
+    def backup_end(self) -> int | None:
+        """Return the metadata offset up to which its clusters' metadata are backed up; None if it
+        leads no cluster with a backup."""
+        states = (led.backup for led in self._leaders.values())
+        return next((state.end for state in states if state is not None), None)
 
     @property
     def log_start(self) -> int | None:
@@ -177,6 +194,7 @@ class OperatorHost:
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
             leaders=self._leaders,
+            make_bucket=None if around.bucket is None else partial(_bucket, around.bucket),
         )
 
     def pass_on(self, request: Request) -> bool:

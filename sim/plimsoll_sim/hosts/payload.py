@@ -13,8 +13,13 @@ from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
+from plimsoll_wire.batches import CONTROL, parse_header
+from plimsoll_wire.control_records import read_end_marker
+
 HEADER_BYTES = 61
 _TIME_AT = 27
+_ATTRIBUTES_AT = 22
+"""Position of the lower byte of a batch's attributes."""
 IDENT_BYTES_MAX = 50
 _NO_KEY = 1
 _VALUE_SIZE_AT = HEADER_BYTES + 5
@@ -77,11 +82,27 @@ def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
     the functions of coordinators' records below."""
     if not int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big"):
         return b""
+    if data[at + _ATTRIBUTES_AT] & CONTROL:
+        return _marker(data, at)
     if data[at + HEADER_BYTES + 4] != _NO_KEY or data[at + HEADER_BYTES + 2]:
         first = _record_at(data, at + HEADER_BYTES)
         return first.header if first.header is not None else _coordinators(data, at)
     size = data[at + _VALUE_SIZE_AT] >> 1
     return bytes(data[at + _VALUE_SIZE_AT + 1 : at + _VALUE_SIZE_AT + 1 + size])
+
+
+def _marker(data: bytes | bytearray | memoryview, at: int) -> bytes:
+    """Return the name of a control batch: its place, producer and marker."""
+    header = parse_header(data, at)
+    marker = read_end_marker(header, data[at : at + header.length])
+    kind = "control" if marker is None else "commit" if marker.commits else "abort"
+    epoch = 0 if marker is None else marker.coordinator_epoch
+    producer = f"{header.producer_id}.{header.producer_epoch}"
+    return f"!{kind} {producer} {epoch} @{header.base_offset}".encode()
+
+
+def is_marker(ident: bytes) -> bool:
+    return ident.startswith(b"!")
 
 
 def _coordinators(data: bytes | bytearray | memoryview, at: int) -> bytes:

@@ -48,6 +48,7 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
     ghost.start = copy.begins = copy.start
     ghost.answered = min(ghost.answered, copy.start)
     ghost.keys_due = True
+    ghost.told.clear()
     for other in ghost.copies.values():
         # Batches written above the high watermark from now on were not removed by any log yet.
         other.begins = min(other.begins, ghost.true_high_watermark)
@@ -59,13 +60,15 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
     m = new.effective_min_isr if old is None else old.effective_min_isr
     allowed = m - 1 if full else 0
     ghost.excused = ghost.reckless or ghost.lossy_max > allowed
+    if ghost.excused:
+        ghost.given_up |= dict.fromkeys(batch.ident for batch in gone)
     check_lost_acks(ghost, [batch.ident for batch in gone if batch.ident in ghost.acked])
 
 
 def check_lost_acks(ghost: PartitionGhost, idents: list[bytes]) -> None:
     """Check I16: an unclean election loses no acknowledged batch, unless more logs lost data than
-    the quorum allows, or a person chose to accept losses. `idents`: the lost batches."""
-    if idents and not ghost.excused:
+    the quorum allows, or it is one that may lose anything. `idents`: the lost batches."""
+    if idents := [each for each in idents if each not in ghost.given_up]:
         raise Violation(
             "AckedNotLost",
             f"{ghost.name}: {idents} were acknowledged and are lost, with {ghost.lossy_max} "

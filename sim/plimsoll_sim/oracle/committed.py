@@ -27,11 +27,13 @@ from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_sim.oracle.acked_not_lost import Election, elected_uncleanly, note_lossy_stop
 from plimsoll_sim.oracle.partition_ghost import (
     PartitionGhost,
+    TransactionEnd,
     Violation,
 )
 from plimsoll_sim.oracle.voluntary_absence import Absences
 
 _records = msgspec.json.Decoder(tuple[Record, ...])
+NO_BROKER = -1
 
 
 class MetadataGhost:
@@ -46,6 +48,8 @@ class MetadataGhost:
         self.images: dict[int, ClusterImage] = {0: self.image}
         self.partitions: dict[PartitionKey, PartitionGhost] = {}
         self.by_name: dict[TopicPartition, PartitionGhost] = {}
+        # Partitions of removed topics: brokers that do not know it yet still serve them.
+        self.removed: dict[PartitionKey, PartitionGhost] = {}
         self.full: invariants.Full = frozenset()
         self.unclean: list[tuple[PartitionKey, int, str]] = []
         self.sequence = 0
@@ -53,7 +57,6 @@ class MetadataGhost:
         # Brokers that hold what etcd lost, once all others legitimately continue with another
         # history.
         self.keepers: frozenset[int] = frozenset()
-        self.topics_recreated = False
         # True if a person has chosen the history to restore, although it may lack records.
         self.chosen = False
         # True if an object declares this topic after the object that it was bound to is gone.
@@ -61,6 +64,8 @@ class MetadataGhost:
         self.strict_slices = True
         self.history: list[Record] = []
         self.absences = Absences()
+        # Given to each partition; None if nothing is coordinated.
+        self.tell_ended: Callable[[PartitionGhost, list[int], TransactionEnd], None] | None = None
         self._nonce: str | None = None
         self._parts: list[Record] = []
         # The nonce of the batch that ends at each offset of the committed history.
@@ -108,6 +113,19 @@ class MetadataGhost:
             whole, self._parts = self._parts, []
             self._commit(whole)
             self._nonces[self.image.next_offset] = spec["nonce"]
+
+    def ends_at(self, offset: int, nonce: str) -> bool:
+        """Return True if the committed history has a batch with this end and nonce."""
+        return self._nonces.get(offset) == nonce
+
+    def applied_up_to(self, offset: int) -> None:
+        """Record that a broker has applied the metadata up to this offset. Batches that etcd stored
+        since it went back are committed up to there if they follow the last committed batch."""
+        if self.keepers or self.chosen:
+            return
+        follows = self._nonces.get(self.image.next_offset) == self._nonce
+        while follows and self.image.next_offset < offset and self._nonce in self._unfollowed:
+            self._stored(self._unfollowed.pop(self._nonce))
 
     def _history_restored(self, spec: dict[str, Any]) -> None:
         """Check a history that an operator has put in the place of the log in etcd: it is a prefix
@@ -221,18 +239,28 @@ class MetadataGhost:
                     epoch = int(after.brokers[member].broker_epoch)
                     ghost.joined(int(member), epoch, leads=member == new.leader)
             if len(new.isr) >= new.effective_min_isr:
+                ghost.isr_full()
                 # A broker that lost data unnoticed still counts.
                 ghost.lossy_max = sum(1 for b in new.isr if int(b) in ghost.lossy_open)
         for key in [key for key in self.partitions if key not in after.partitions]:
-            ghost = self.partitions.pop(key)
+            ghost = self.removed[key] = self.partitions.pop(key)
             if self.by_name.get(ghost.name) is ghost:
                 del self.by_name[ghost.name]
 
     def _begin(self, image: ClusterImage, key: PartitionKey) -> PartitionGhost:
         ghost = PartitionGhost(key, TopicPartition(image.topics[key.topic_id].name, key.index))
-        ghost.made_again = self.topics_recreated
+        ghost.made_again = bool(self.namesakes(ghost.name))
+        ghost.tell_ended = self.tell_ended
         self.partitions[key] = self.by_name[ghost.name] = ghost
         return ghost
+
+    def served(self, key: PartitionKey) -> PartitionGhost | None:
+        """Return the partition with this topic id, also if its topic was removed."""
+        return self.partitions.get(key) or self.removed.get(key)
+
+    def namesakes(self, name: TopicPartition) -> list[PartitionGhost]:
+        """Return the partitions of removed topics that had this name, the newest first."""
+        return [ghost for ghost in reversed(self.removed.values()) if ghost.name == name]
 
     def was_emptied(self) -> None:
         """Record that etcd lost every object of the metadata log."""
@@ -241,8 +269,14 @@ class MetadataGhost:
 
     def restored_to(self, slots: Iterable[dict[str, Any]]) -> None:
         """Record that etcd was restored to a state with these slots. If it has the last committed
-        batch, the history goes on after it."""
-        if self._nonce is not None and all(spec.get("nonce") != self._nonce for spec in slots):
+        batch, the history goes on after it. That batch may have had a lower sequence before it was
+        restored the last time."""
+        if self._nonce is None:
+            return
+        ends = [spec["sequence"] for spec in slots if spec.get("nonce") == self._nonce]
+        if ends:
+            self.sequence = max(ends) + 1
+        else:
             self.went_back()
 
     def went_back(self) -> None:
@@ -257,6 +291,12 @@ class MetadataGhost:
         checked: the keeper does not adopt it."""
         self.went_back()
         self.keepers = frozenset((keeper,))
+
+    def metadata_lost(self) -> None:
+        """Record that etcd lost the metadata log, and brokers their copies. What a person chooses
+        then may lack decisions, and with them records: no broker's metadata are checked."""
+        self.went_back()
+        self.keepers = frozenset((NO_BROKER,))
 
     def choose(self, *, keeps_log: bool) -> None:
         """Record that a person confirms a history. If it is the log as it is, records that were

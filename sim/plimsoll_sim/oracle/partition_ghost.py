@@ -7,6 +7,7 @@ the protocol's ghost variables.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,9 +23,19 @@ class Violation(Exception):
         self.predicate = predicate
 
 
+class TransactionEnd(NamedTuple):
+    """The content of an end marker."""
+
+    producer_id: int
+    epoch: int
+    commits: bool
+    coordinator_epoch: int
+
+
 class CommittedBatch(NamedTuple):
     """A record batch as it is on a broker's disk. `ident`: the name in it, which identifies its
-    content."""
+    content. `ends`: the transaction that it ends, if it is a marker; a marker has no `producer`.
+    `transactional`: True if it holds records of a transaction."""
 
     base: int
     last: int
@@ -33,6 +44,8 @@ class CommittedBatch(NamedTuple):
     producer: tuple[int, int, int]
     timestamp: int = 0
     size: int = 0
+    ends: TransactionEnd | None = None
+    transactional: bool = False
 
 
 class LogRetention(NamedTuple):
@@ -138,8 +151,16 @@ class PartitionGhost:
     excused: bool = False
     made_again: bool = False
     reckless: bool = False
-    """True after an election that may lose anything: a proactive one, or of a leader that a person
-    named."""
+    """True from an election that may lose anything (a proactive one, or of a leader that a person
+    named) until the ISR is full again: nothing is acknowledged before."""
+    undecided: dict[int, list[int]] = field(default_factory=dict)
+    """By producer id: base offsets of the committed batches of its open transaction."""
+    fates: dict[int, bool] = field(default_factory=dict)
+    """By base offset of a batch: True if its transaction was committed, False if aborted."""
+    tell_ended: Callable[[PartitionGhost, list[int], TransactionEnd], None] | None = None
+    """Called with the batches, by base offset, of a transaction that a committed marker ends."""
+    given_up: dict[bytes, None] = field(default_factory=dict)
+    """The batches lost by elections that were allowed to lose them."""
 
     @property
     def true_high_watermark(self) -> int:
@@ -163,6 +184,17 @@ class PartitionGhost:
         self.idents[batch.ident] = batch.base
         self.ever.setdefault(batch.base, {})[batch.epoch] = batch
         self.committed.append(batch)
+        self._decide(batch)
+
+    def _decide(self, batch: CommittedBatch) -> None:
+        """Note what the batch says of transactions."""
+        if batch.transactional:
+            self.undecided.setdefault(batch.producer[0], []).append(batch.base)
+        elif batch.ends is not None:
+            ended = self.undecided.pop(batch.ends.producer_id, [])
+            self.fates.update(dict.fromkeys(ended, batch.ends.commits))
+            if ended and self.tell_ended is not None:
+                self.tell_ended(self, ended, batch.ends)
 
     def shift(self, copy: Copy) -> int:
         """Return the index of the committed batch with which the copy begins. If negative, the
@@ -208,8 +240,11 @@ class PartitionGhost:
         for deletion in self.deletions:
             deletion.offset = min(deletion.offset, self.true_high_watermark)
         self.producers.clear()
+        self.undecided.clear()
+        self.fates.clear()
         for batch in self.committed:
             self.note_producer(batch)
+            self._decide(batch)
         return gone
 
     def joined(self, broker_id: int, broker_epoch: int, *, leads: bool) -> None:
@@ -221,6 +256,11 @@ class PartitionGhost:
             self.lossy_open[broker_id] = None
         elif not leads:
             self.lossy_open.pop(broker_id, None)
+
+    def isr_full(self) -> None:
+        """Record that the ISR has min ISR members: what is acknowledged from now on may be lost
+        only by an election of its own."""
+        self.reckless = False
 
     def keep(self, replicas: tuple[BrokerId, ...]) -> None:
         """Forget the losses of brokers that are no longer replicas, since they delete their

@@ -29,6 +29,9 @@ BUSY_SHARE = 0.3
 """Share of runs in which long work in an event loop is divided into slices."""
 SLICES_END = (0.02, 0.7)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
+DAMAGE_SHARE = 0.15
+"""Share of runs without a profile in which batches are damaged on their way to a broker."""
+DAMAGE_FAULT = ("damage_batches", 8)
 DELETIONS_SHARE = 0.3
 """Share of runs without a profile in which a client deletes records that a member of an ELR still
 has."""
@@ -58,6 +61,14 @@ LOST_FILES_SHARE = 0.5
 """Share of runs with compacted topics, and without a requested profile, in which files are lost
 too."""
 LOST_FILES_FAULTS = (("lose_file", 12), ("kill_broker", 3))
+TRANSACTIONS_SHARE = 0.25
+"""Share of runs without a profile in which transactions are written and read."""
+BACKUP_SHARE = 0.2
+"""Share of runs with a backup of the metadata, among those that could have one."""
+BACKUP_FAULTS: tuple[tuple[str, int], ...] = (("fail_bucket", 2), ("spoil_backup", 2))
+RESTORES_SHARE = 0.3
+"""Share of runs with a backup in which the metadata are lost, and restored from it."""
+RESTORE_FAULT = ("restore_from_backup", 1)
 LATENCIES_US = (
     LatencyUs(50, 500),
     LatencyUs(100, 5_000),
@@ -76,7 +87,14 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     options = _of_any_profile(rng) if profile is None else _of_profile(rng, profile)
     profile = options.profile
     version = rng.choice((None, None, 1))
-    needs_newest = bool(options.committers or options.members or options.inside or options.tenants)
+    needs_newest = bool(
+        options.committers
+        or options.members
+        or options.inside
+        or options.tenants
+        or options.coordinated
+        or options.backup
+    )
     options = replace(
         options,
         metadata_version=None if needs_newest else version,
@@ -107,7 +125,31 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     dice = random.Random(f"refused {options}")
     if dice.random() < FEW_SHARE:
         options = replace(options, refused_max=dice.choice((1, 2)))
-    return _with_pools(options)
+    options = _with_pools(options)
+    if not profile and random.Random(f"damage {options}").random() < DAMAGE_SHARE:
+        options = replace(options, faults=(*options.faults, DAMAGE_FAULT))
+    return _with_backup(_with_transactions(options))
+
+
+def _with_backup(options: RunOptions) -> RunOptions:
+    """Back up the metadata in some of the runs without a profile and of those that lose metadata;
+    an older metadata version has no backup."""
+    dice = random.Random(f"backup {options}")
+    able = options.metadata_version is None and options.profile in ("", RESTORED)
+    if not able or dice.random() >= BACKUP_SHARE:
+        return options
+    faults = BACKUP_FAULTS
+    if dice.random() < RESTORES_SHARE:
+        faults = (*faults, RESTORE_FAULT)
+    return replace(options, backup=True, faults=(*options.faults, *faults))
+
+
+def _with_transactions(options: RunOptions) -> RunOptions:
+    """Add writers and readers of transactions, in some of the runs without a profile."""
+    dice = random.Random(f"transactions {options}")
+    if options.profile or dice.random() >= TRANSACTIONS_SHARE:
+        return options
+    return replace(options, transactions=dice.randint(1, 2))
 
 
 def _with_pools(options: RunOptions) -> RunOptions:

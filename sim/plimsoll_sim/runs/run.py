@@ -189,6 +189,7 @@ def _live(
     result.clients = {
         "sent": witness.sent_batches,
         "acked": witness.acked_batches,
+        "damaged": witness.damaged_batches,
         "consumed": witness.consumed_batches,
         "commits": world.groups.commits,
         "offsets": world.groups.fetches,

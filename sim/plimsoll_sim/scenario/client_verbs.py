@@ -5,10 +5,12 @@ from __future__ import annotations
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.scenario.cluster_verbs import Verb
+from plimsoll_sim.scenario.coordinated_verbs import COORDINATED_VERBS
 from plimsoll_sim.scenario.group_verbs import GROUP_VERBS, MEMBER_VERBS
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 from plimsoll_sim.scenario.stage import CLIENT, Stage
+from plimsoll_sim.scenario.transaction_verbs import TRANSACTION_VERBS
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 PATIENCE = "1s"
@@ -179,6 +181,8 @@ def delete_records(stage: Stage, words: Words) -> list[str]:
 VERBS: dict[str, Verb] = {
     **GROUP_VERBS,
     **MEMBER_VERBS,
+    **TRANSACTION_VERBS,
+    **COORDINATED_VERBS,
     "delete-records": delete_records,
     "produce": produce,
     "retry": retry,

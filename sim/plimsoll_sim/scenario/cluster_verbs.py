@@ -17,7 +17,7 @@ from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
-from plimsoll_sim.scenario import hour_verbs, rendering, restart_verbs
+from plimsoll_sim.scenario import backup_verbs, hour_verbs, rendering, restart_verbs
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -51,7 +51,9 @@ def cluster(stage: Stage, words: Words) -> None:
     `logins=certificates`: a third listener requires client certificates. Their authority is valid
     for years, or for `clients_authority=36s`. `buffers=100/200`: a kernel accepts 100 bytes of a
     connection until its peer has read them, and a broker pauses when 200 more are unsent.
-    `pooled=2`: the last two of the brokers are in a second pool, with ids from 100 on."""
+    `pooled=2`: the last two of the brokers are in a second pool, with ids from 100 on.
+    `transactions=on`: brokers coordinate transactions, in two partitions. `backup=on`: the
+    metadata are backed up into a bucket."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -70,6 +72,7 @@ def cluster(stage: Stage, words: Words) -> None:
         OPTIONS,
         brokers=words.number("brokers", 3),
         pooled=words.number("pooled", 0),
+        backup=words.option("backup", "off") == "on",
         operators=words.number("operators", 1),
         lag_time_max_ms=microseconds(words.option("lag", "30s")) // 1_000,
         segment_bytes=words.number("segment", 1_000_000),
@@ -87,6 +90,7 @@ def cluster(stage: Stage, words: Words) -> None:
         clients_authority_ms=microseconds(words.option("clients_authority", "0s")) // 1_000 or None,
         send_buffers=_send_buffers(buffers) if buffers else None,
         slots=words.number("slots", 64),
+        coordinated=int(words.option("transactions", "off") == "on"),
         slice_partitions_max=words.number("slice", 1_000),
     )
     words.end()
@@ -161,7 +165,6 @@ def delete_topic(stage: Stage, words: Words) -> None:
     name = words.take("a topic")
     words.end()
     stage.world.delete(name)
-    stage.world.ghost.topics_recreated = True
     stage.until(lambda: name not in stage.image.topic_ids, f"topic {name} is gone")
 
 
@@ -223,10 +226,10 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages | operators | terms | restarts | hours | version: print state, with `of=orders-1` of
-    another partition than orders-0. `changes`: those committed since the last `show changes`.
-    `messages`: proposals, their answers, and fetches that were refused or diverged since the last
-    `show messages`. `terms`: the operators that have led the cluster."""
+    | messages | operators | terms | restarts | hours | backup | version: print state, with
+    `of=orders-1` of another partition than orders-0. `changes`: those committed since the last
+    `show changes`. `messages`: proposals, their answers, and fetches that were refused or diverged
+    since the last `show messages`. `terms`: the operators that have led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
@@ -279,6 +282,7 @@ CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
     "version": rendering.version,
     "restarts": restart_verbs.restarts,
     "hours": hour_verbs.shown,
+    "backup": backup_verbs.shown,
 }
 VERBS: dict[str, Verb] = {
     "cluster": cluster,

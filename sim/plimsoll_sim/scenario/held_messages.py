@@ -1,7 +1,8 @@
 """Holds messages back in the network, by kind, sender and receiver, until a command releases them.
 
 It reads every connection of the network, and recognises requests by their API key and replies by
-their request. Later messages on the same connection wait behind a held one.
+their request. A leader's push counts as a Fetch-reply, and its acknowledgement as a Fetch: they say
+the same. Later messages on the same connection wait behind a held one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from plimsoll_sim.environment.simulated_tls import RECORDS, Records
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.scenario import proposal_trace
 from plimsoll_sim.scenario.proposal_trace import Named
-from plimsoll_wire import control
+from plimsoll_wire import control, tail_stream
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import Framer
 
@@ -117,9 +118,15 @@ class Taps:
         found: list[str] = []
         while (frame := mine.framer.next_frame()) is not None:
             port = end.peer.address[1]
+            if port == REPLICATION_PORT and tail_stream.is_acknowledgement(frame):
+                found.append("Fetch")
+                continue
             if port in (KAFKA_PORT, REPLICATION_PORT, CONTROLLER_PORT):
                 kind = _control(frame) if port == CONTROLLER_PORT else _kafka(frame)
                 mine.asked[int.from_bytes(frame[4:8], "big")] = kind
+            elif tail_stream.is_push(frame):
+                found.append("Fetch" + REPLY)
+                continue
             else:
                 number = int.from_bytes(frame[:4], "big")
                 kind = theirs.asked.pop(number, "Unasked") + REPLY

@@ -22,7 +22,7 @@ from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_core.replica.leader import proposal_in_flight
 from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
-from plimsoll_sim.hosts.payload import ident_of, is_coordinators, records_in
+from plimsoll_sim.hosts.payload import ident_of, is_coordinators, is_marker, records_in
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
@@ -310,7 +310,11 @@ def _whole(data: bytes | memoryview) -> Iterator[BatchHeader]:
 
 
 def _named(ident: bytes) -> str:
-    """Return the name of a batch; for a coordinator's batch, the number of its records."""
+    """Return the name of a batch; for a coordinator's batch, the number of its records; for a
+    marker, its kind and producer."""
+    if is_marker(ident):
+        kind, producer, *_ = ident[1:].decode().split()
+        return f"{kind}({producer.partition('.')[0]})"
     return f"[{len(records_in(ident))}]" if is_coordinators(ident) else ident.decode()
 
 

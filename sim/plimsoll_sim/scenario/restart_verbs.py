@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.kube.resources import VOLUME_CLAIMS
 from plimsoll_sim.desired.revisions import BAD
 from plimsoll_sim.scenario.script import BadScript, Words, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -54,4 +55,14 @@ def rollout(stage: Stage, words: Words) -> None:
     stage.world.objects.set_rollout(None if pause == "none" else whole(pause))
 
 
-VERBS = {"roll": roll, "rollout": rollout}
+def delete_claim(stage: Stage, words: Words) -> None:
+    """delete_claim 1: an administrator deletes the volume claim of broker 1, which Kubernetes keeps
+    until the broker's pod has stopped."""
+    broker = BrokerId(whole(words.take("a broker")))
+    words.end()
+    objects = stage.world.objects
+    (name,) = (one for one in objects.names(VOLUME_CLAIMS) if one.endswith(f"-{broker}-0"))
+    objects.delete(VOLUME_CLAIMS, name)
+
+
+VERBS = {"roll": roll, "rollout": rollout, "delete_claim": delete_claim}

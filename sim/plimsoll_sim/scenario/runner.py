@@ -16,6 +16,7 @@ from plimsoll_sim.cluster.world import Crash, NotAlive
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.scenario import (
+    backup_verbs,
     client_verbs,
     cluster_verbs,
     fault_verbs,
@@ -31,6 +32,7 @@ from plimsoll_sim.scenario.stage import Stage
 VERBS: dict[str, Verb] = {
     **cluster_verbs.VERBS,
     **fault_verbs.VERBS,
+    **backup_verbs.VERBS,
     **restart_verbs.VERBS,
     **hour_verbs.VERBS,
     **client_verbs.VERBS,

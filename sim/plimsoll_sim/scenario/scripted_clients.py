@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_core.errors import Code
-from plimsoll_core.ids import TopicPartition
+from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_sim.cluster import one_off_requests
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.engine.process import Process
@@ -55,6 +55,15 @@ class SentBatch:
         """Return a line about the batch's answer for people. A final answer is reported once."""
         self.shown = self.answer is not None
         return f"{self.name}: {self.answer or 'no answer yet'}"
+
+
+class Instance:
+    """One instance of a transactional producer. `sequences`: the next one of each partition."""
+
+    def __init__(self, name: str, life: ProducerLife) -> None:
+        self.name = name
+        self.life = life
+        self.sequences: dict[TopicPartition, int] = {}
 
 
 class Actor(Caller):

@@ -28,7 +28,7 @@ from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.fixed_randomness import Dice
 from plimsoll_sim.scenario.held_messages import Taps
 from plimsoll_sim.scenario.script import BadScript, whole
-from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
+from plimsoll_sim.scenario.scripted_clients import Actor, Instance, SentBatch
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000
@@ -50,8 +50,12 @@ class Stage:
         self.fellows: dict[str, Fellows] = {}
         self.actors: dict[str, Actor] = {}
         self.batches: dict[str, SentBatch] = {}
+        # Transactional producers, by client.
+        self.instances: dict[str, Instance] = {}
         self.backups: dict[int, Folder] = {}
         self.etcd_backup: Backup | None = None
+        # Earlier objects of the metadata's backup.
+        self.bucket: dict[str, bytes] = {}
         # Credentials of intruders, by the name that the scenario gave them.
         self.stolen: dict[str, Loot] = {}
         # Users, their connections by user and host, and what they asked and did not wait for.
@@ -70,6 +74,7 @@ class Stage:
         self.sessions.clear()
         self.pending.clear()
         self.batches.clear()
+        self.instances.clear()
         self._taps = None
         self._stack.close()
 

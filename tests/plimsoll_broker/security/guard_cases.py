@@ -16,6 +16,16 @@ CLUSTER, TRANSACTION = (
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 ON_CLUSTER = {"resource": Type.CLUSTER, "name": "kafka-cluster"}
+ON_MINE = {"resource": Type.TRANSACTIONAL_ID, "name": "mine"}
+OF_MINE = {"transactional_id": "mine", "producer_id": 1, "producer_epoch": 0}
+MARKED = {"name": "orders", "partition_indexes": [0]}
+MARKER = {
+    "producer_id": 1,
+    "producer_epoch": 0,
+    "transaction_result": True,
+    "coordinator_epoch": 0,
+    "topics": [MARKED],
+}
 
 PARTITION = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
 ACL_FILTER = {
@@ -192,6 +202,30 @@ CASES: list[tuple[ApiKey, dict[str, Any], Code, list[dict[str, Any]]]] = [
             (32, "mine", GROUP, {"resource": Type.GROUP, "name": "mine"}),
             (4, "1", CLUSTER, ON_CLUSTER),
         )
+    ),
+    (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        {"transactions": []},
+        CLUSTER,
+        [{"operation": Op.CLUSTER_ACTION, **ON_CLUSTER}],
+    ),
+    (
+        ApiKey.END_TXN,
+        {**OF_MINE, "committed": True},
+        TRANSACTION,
+        [{"operation": Op.WRITE, **ON_MINE}],
+    ),
+    (
+        ApiKey.WRITE_TXN_MARKERS,
+        {"markers": [MARKER]},
+        CLUSTER,
+        [{"operation": Op.CLUSTER_ACTION, **ON_CLUSTER}],
+    ),
+    (
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        {"transactional_ids": ["mine"]},
+        TRANSACTION,
+        [{"operation": Op.DESCRIBE, **ON_MINE}],
     ),
     (
         ApiKey.DESCRIBE_LOG_DIRS,

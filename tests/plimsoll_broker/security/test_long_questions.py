@@ -24,7 +24,7 @@ from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import Acl, Pattern
+from plimsoll_core.security.acl import Acl, Pattern, ResourceType
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.messages import decode_request, decode_response, encode_request, encode_response
@@ -65,6 +65,7 @@ LONG: dict[ApiKey, dict[str, Any]] = {
         "topics": [{"topic": name, "partitions": []} for name in NAMES],
     },
     ApiKey.DESCRIBE_PRODUCERS: {"topics": _topics(partition_indexes=[])},
+    ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": NAMES},
     ApiKey.CREATE_PARTITIONS: {
         "topics": _topics(count=3, assignments=None),
         "timeout": 1_000,
@@ -92,8 +93,8 @@ LONG: dict[ApiKey, dict[str, Any]] = {
 """Each API of which one request may name many things that rules are compared with."""
 
 MINE_ALL = [
-    a_rule(Op.ALL, "mine-", pattern=Pattern.PREFIXED),
-    a_rule(Op.ALL, "mine-", resource=a_rule(Op.ALL).resource.GROUP, pattern=Pattern.PREFIXED),
+    a_rule(Op.ALL, "mine-", resource=kind, pattern=Pattern.PREFIXED)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 ]
 
 
@@ -120,11 +121,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield seen
 
 
-async def asked(secured: Secured, key: ApiKey, values: dict[str, Any]) -> tuple[Any, list[Any]]:
+async def asked(
+    secured: Secured, key: ApiKey, values: dict[str, Any], version: int | None = None
+) -> tuple[Any, list[Any]]:
     """The answer, and the request as the handler had it.  The handler answers with nothing."""
     connection = ConnectionState()
     connection.principal, connection.host = "User:alice", "10.0.0.1"
-    version = SUPPORTED[key].last
+    version = SUPPORTED[key].last if version is None else version
     reached: list[Any] = []
 
     def empty(context: RequestContext) -> bytes:
@@ -147,6 +150,7 @@ EMPTY: dict[ApiKey, dict[str, Any]] = {
     ApiKey.DELETE_RECORDS: {"topics": []},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": []},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": []},
+    ApiKey.DESCRIBE_TRANSACTIONS: {"transaction_states": []},
     ApiKey.CREATE_PARTITIONS: {"results": []},
     ApiKey.DESCRIBE_CONFIGS: {"results": []},
     ApiKey.ALTER_CONFIGS: {"responses": []},
@@ -197,10 +201,35 @@ async def test_every_guard_over_a_list_is_tested_here() -> None:
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ELECT_LEADERS,
+        ApiKey.END_TXN,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.LIST_CONFIG_RESOURCES,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.WRITE_TXN_MARKERS,
+        # One topic without a right refuses the whole request: tested below.
+        ApiKey.ADD_PARTITIONS_TO_TXN,
     }
+
+
+def _adding() -> dict[str, Any]:
+    return {
+        "v3_and_below_transactional_id": "mine-0001",
+        "v3_and_below_producer_id": 1,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": _topics(partitions=[0]),
+    }
+
+
+@pytest.mark.parametrize("rules", [MINE_ALL, []], ids=["half", "none"])
+async def test_topics_of_long_transaction_are_authorized_in_thread(
+    rules: list[Acl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured = Secured(Mode.ENFORCE, *rules)
+    with watched(monkeypatch) as seen:
+        answer, reached = await asked(secured, ApiKey.ADD_PARTITIONS_TO_TXN, _adding(), version=3)
+    assert (seen["decided"], seen["read"], seen["written"]) == (0, 0, 0), "by the loop"
+    assert len(answer.results_by_topic_v3_and_below) == MANY
+    assert not reached
 
 
 def with_topics(secured: Secured, count: int) -> None:

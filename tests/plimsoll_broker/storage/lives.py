@@ -37,13 +37,14 @@ class Lives(RuleBasedStateMachine):
     take nothing.  `start_max`: up to where retention, a leader or a discard moved the start.
     `hw_max`: what was committed of what is there.  `torn`: half of it was discarded."""
 
+    config = CONFIG
     faults = frozenset(FAULTS)
     without: frozenset[str] = frozenset()
 
     @initialize(number=numbers)
     def begin(self, number: int) -> None:
         self.rng = random.Random(number)
-        self.machine = Machine(CONFIG, random.Random(number + 1))
+        self.machine = Machine(self.config, random.Random(number + 1))
         self.batches: list[tuple[BatchHeader, bytes]] = []
         self.term = 0
         self.clock = 0
@@ -95,9 +96,13 @@ class Lives(RuleBasedStateMachine):
         assert held.entries == terms.entries or not kept, "terms"
         known = {entry.last_offset for entry in log.producers.snapshot()}
         assert known <= {h.last_offset for h, _ in self.batches}, "it knows of what is not there"
-        assert known >= {h.last_offset for h, _ in kept[-BATCHES_REMEMBERED:]}, "and not of what is"
+        assert known >= self.remembered(kept), "and not of what is"
         mark = self.machine.store.high_watermark(log)
         assert mark <= max(self.hw_max, start), f"high watermark {mark}, committed {self.hw_max}"
+
+    def remembered(self, kept: list[tuple[BatchHeader, bytes]]) -> set[int]:
+        """The last offsets of the batches that identify retries."""
+        return {header.last_offset for header, _ in kept[-BATCHES_REMEMBERED:]}
 
     # --- what a broker does ---------------------------------------------------------------------
 
@@ -176,13 +181,13 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.may("retain_by_size"))
     @rule(keep=st.integers(0, 3), crash=st.integers(0, 30), later=st.booleans())
     def retain_by_size(self, keep: int, crash: int, later: bool) -> None:
-        self.log.config = replace(CONFIG, retention_ms=None, retention_bytes=250 * keep)
+        self.log.config = replace(self.config, retention_ms=None, retention_bytes=250 * keep)
         self.retain(crash, later)
 
     @precondition(lambda self: self.may("retain_by_age"))
     @rule(age=st.integers(0, 200), crash=st.integers(0, 30), later=st.booleans())
     def retain_by_age(self, age: int, crash: int, later: bool) -> None:
-        self.log.config = replace(CONFIG, retention_ms=age)
+        self.log.config = replace(self.config, retention_ms=age)
         before = self.log.log_start_offset
         if self.retain(crash, later):
             gone = [h for h, _ in self.batches if before <= h.base_offset < self.model_start]

@@ -24,9 +24,10 @@ def live(
     faults: frozenset[str] = frozenset(FAULTS),
     without: frozenset[str] = frozenset(),
     shrink: bool = True,
+    of: type[Lives] = Lives,
 ) -> None:
     """So many lives of so many steps; without a number always the same ones."""
-    made: type[Lives] = type("Lives", (Lives,), {"faults": faults, "without": without})
+    made: type[Lives] = type("Lives", (of,), {"faults": faults, "without": without})
     if number is not None:
         made = seed(number)(made)  # type: ignore[arg-type]
     chosen = settings(

@@ -6,6 +6,8 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, fill, found_
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import iter_headers
 
 FIRST = "00000000000000000000"
@@ -204,3 +206,29 @@ def test_flush_reduces_unflushed_bytes_and_truncation_resets_them(volume: Volume
     assert log.unflushed_bytes == log.size, "a cut starts it over"
     volume.store.close(7, {})
     assert volume.log().unflushed_bytes == 0
+
+
+@pytest.mark.parametrize("checkpoints", [1, 3])
+def test_cut_is_not_read_from_segments_start(
+    one_segment: Volume, monkeypatch: pytest.MonkeyPatch, checkpoints: int
+) -> None:
+    """The event loop waits for it: a leader that was cut off wrote for long behind what was
+    committed, or what was not yet committed lay around a checkpoint."""
+    log = one_segment.log()
+    write(log, 20)
+    checkpoint(one_segment, log)
+    for _ in range(checkpoints):
+        write(log, 20)
+        log.flush(checkpoint=True)
+        log.prune_snapshots(250)
+    began: list[int] = []
+    replay = Segment.replay
+
+    def noted(self: Segment, offset: int, producers: ProducerStates) -> None:
+        began.append(offset)
+        replay(self, offset, producers)
+
+    monkeypatch.setattr(Segment, "replay", noted)
+    log.truncate_to(350)
+    assert began == [200]
+    assert [each.last_offset for each in log.producers.snapshot()] == [309, 319, 329, 339, 349]

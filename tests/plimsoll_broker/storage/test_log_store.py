@@ -4,6 +4,7 @@ import json
 from uuid import UUID
 
 import pytest
+from tests.plimsoll_broker.test_periodic_chores import no_sync_in_this_thread
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
@@ -411,3 +412,65 @@ def test_truncation_writes_unwritten_lower_high_watermark(volume):
     text = (volume.store.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "orders 3 20"
     finish()
+
+
+def deleted(volume, fill):
+    """The log of a topic that had records and checkpoints."""
+    log = volume.log()
+    fill(log, 3)
+    log.flush()
+    volume.store.checkpoint_recovery_points()
+    volume.store.checkpoint_high_watermarks({("orders", 3): 30})
+    volume.store.delete_log(log, 0)
+    return log
+
+
+def test_deletion_delays_no_new_log_of_others(volume, fill, monkeypatch):
+    """The next new log, of whichever topic, wrote and synced all checkpoint files on the loop."""
+    deleted(volume, fill)
+    with no_sync_in_this_thread(monkeypatch):
+        volume.store.open_log("payments", OTHER_ID, 0, volume.config, 0)
+
+
+def test_forgotten_checkpoints_are_written_with_renames(volume, fill, monkeypatch):
+    deleted(volume, fill)
+    volume.store.begin_new()()
+    assert volume.store.begin_new() is None
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert "orders" not in (volume.path / name).read_text()
+    with no_sync_in_this_thread(monkeypatch):
+        volume.store.open_log("orders", OTHER_ID, 3, volume.config, 0)
+
+
+def test_pending_checkpoint_does_not_outlive_recreation(volume, fill):
+    """A thread that was to save the old log's values comes after the new log was made."""
+    log = volume.log()
+    fill(log, 3)
+    pending = volume.store.begin_high_watermarks({("orders", 3): 30})
+    volume.store.delete_log(log, 0)
+    volume.store.open_log("orders", OTHER_ID, 3, volume.config, 0)
+    pending()
+    assert volume.start()._high_watermarks.get(("orders", 3)) is None
+
+
+class Looks(Disk):
+    """Counts how often a directory or a small file is read."""
+
+    def __init__(self):
+        self.count = 0
+
+    def list(self, path):
+        self.count += path.name == "orders-3"
+        return super().list(path)
+
+    def read(self, path):
+        self.count += path.parent.name == "orders-3"
+        return super().read(path)
+
+
+def test_new_log_reads_nothing_in_its_directory(volume, fill):
+    """Half of the processor time of a new log, which the event loop makes, went into that."""
+    disk = Looks()
+    fill(volume.log(disk), 1)
+    assert disk.count == 0
+    assert volume.log().log_end_offset == 10

@@ -12,9 +12,15 @@ from tests.plimsoll_broker.storage.conftest import (
     fill,
     read_all,
 )
-from tests.plimsoll_broker.storage.simulated import ORDERS, Cut, Machine, a_flushed_log
+from tests.plimsoll_broker.storage.simulated import (
+    ORDERS,
+    TOPIC_ID,
+    Cut,
+    Machine,
+    a_flushed_log,
+)
 
-from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.checkpoint_formats import UNSYNCED_BEGINNINGS
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_core.replica import follower
@@ -60,6 +66,34 @@ def test_log_without_first_files_after_kill_lost_beginning(
         assert log.log_start_offset == 120 * len(gone)
         assert data.endswith(read_all(log))
         assert follower.position(5, log) == (5, 400, None)
+
+
+def test_lost_beginning_is_known_after_power_cut() -> None:
+    """Its note, written before the second file, was on no disk when the process was killed."""
+    machine = a_flushed_log()
+    take(machine, FIRST)
+    assert machine.log().beginning_lost
+    machine.lose_power(Cut(content=False, entries=True))
+    assert machine.log().beginning_lost
+
+
+def test_unsynced_note_endangers_no_synced_one() -> None:
+    machine = a_flushed_log()
+    machine.store.checkpoint_log_starts()
+    other = machine.store.open_log("others", TOPIC_ID, 0, machine.config, 0)
+    fill(other, 20)
+    machine.lose_power(Cut(content=False, entries=True))
+    take(machine, FIRST)
+    assert machine.log().beginning_lost
+
+
+def test_outdated_unsynced_note_accuses_no_log() -> None:
+    """A power cut brings back its file, which was removed after the note was saved."""
+    machine = a_flushed_log()
+    machine.retain(400)
+    machine.lose_power(Cut(content=True, entries=True, back=(UNSYNCED_BEGINNINGS,)))
+    log = machine.log()
+    assert (log.beginning_lost, log.log_start_offset) == (False, 240)
 
 
 def test_lost_beginning_is_known_after_clean_stops(volume: Volume) -> None:
@@ -233,6 +267,6 @@ def test_new_log_does_not_inherit_older_notes(
 def test_log_without_a_note_is_believed(volume: Volume) -> None:
     """As a full disk leaves it, which takes no note."""
     fill(volume.log(), 40)
-    (volume.path / checkpoint_formats.BEGINNINGS).unlink()
+    (volume.path / UNSYNCED_BEGINNINGS).unlink()
     lose(volume, FIRST)
     assert not volume.log().beginning_lost

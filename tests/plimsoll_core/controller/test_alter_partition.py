@@ -84,7 +84,7 @@ def test_alter_partition_rejects_isr_growth_during_recovery(world: Any) -> None:
     )
     refused = world.propose([0, 1], recovery=Recovery.RECOVERING)
     assert (refused.code, world.p().isr) == (42, (0,))
-    assert "no replica may join the ISR while the partition is recovering" in refused.message
+    assert "no replica may join the ISR while the leader recovers the partition" in refused.message
     assert world.propose([0], recovery=Recovery.RECOVERING).code == 0
     assert world.p().recovery is Recovery.RECOVERING
     assert world.propose([0, 1]).code == 0

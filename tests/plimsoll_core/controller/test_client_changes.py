@@ -198,7 +198,8 @@ class TestConfigs:
         answer = alter(world, change, name="orders")
         assert (answer.code, answer.reason) == (44, "PolicyViolation")
         assert answer.message == (
-            f"Topic orders is declared by the object Topic shop/orders; edit its {field}."
+            "Clients cannot change or delete topic orders, because the object Topic shop/orders "
+            f"declares it; edit {field} of that object."
         )
         assert len(world.log) == end
 
@@ -247,7 +248,7 @@ class TestPartitions:
             (4, {"assignment": ((0, 1),)}, 39, "has 3 replicas"),
             (4, {"assignment": ((0, 1, 9),)}, 39, "not registered: 9"),
             (4, {"assignment": ()}, 39, "not 0"),
-            (2, {"name": "orders"}, 44, "edit its spec.partitions"),
+            (2, {"name": "orders"}, 44, "edit spec.partitions of that object"),
             (2, {"name": "gone"}, 3, "no topic gone"),
             (2, {"name": "bad name"}, 17, "Topic name is invalid"),
         ],

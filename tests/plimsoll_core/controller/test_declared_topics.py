@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from plimsoll_core.cluster.image import HOUR_MS
-from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.model import RESTORE_SHOWN_MS, HistoryRestored, TopicObject
+from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.requests import (
     CreateTopics,
     DetachTopic,
@@ -156,7 +158,7 @@ class TestDeclare:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
         answer = world.declare("mine")
         assert answer.reason == "TopicNameTaken"
-        assert "created by a client" in answer.message
+        assert "a client created it" in answer.message
 
     def test_client_topic_is_adopted_by_object_with_id(self, world: Any) -> None:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
@@ -217,7 +219,7 @@ class TestDeletion:
     def test_renamed_object_takes_over_pending_topic_at_once(self, world: Any) -> None:
         """A chart that renames its objects: the old one goes, the new one comes."""
         before = topic(world).id
-        assert "takes it over" in world.declare(object=RENAMED).message
+        assert "takes the topic over" in world.declare(object=RENAMED).message
         gone(world)
         world.declare(object=RENAMED)
         assert topic(world).id == before
@@ -304,6 +306,28 @@ class TestMassDeletion:
             assert answer.reason == "MassDeletion"
             assert "4 Topic objects disappeared" in answer.message
         assert len(world.image.topic_ids) == 4
+
+    @pytest.mark.parametrize("grace_ms", [0, DAY_MS])
+    def test_absence_since_restore_removes_no_data(self, new_world: Any, grace_ms: int) -> None:
+        """The metadata came back from the brokers' copies, newer than the API server's storage."""
+        world = self.declared(new_world, 1)
+        row = HistoryRestored(at_ms=0, end_offset=MetadataOffset(0))
+        world.image = replace(world.image, restored=row)
+        fields = {"grace_ms": grace_ms, "removals_per_hour_max": 20}
+        for now_ms in (1_000, 2_000 + grace_ms):
+            answer = gone(world, self.holder(0), now_ms=now_ms, **fields)
+        assert answer.reason == "MassDeletion"
+        assert "The metadata log was restored" in answer.message
+        gone(world, self.holder(0), now_ms=2_000 + grace_ms, acknowledged=True, **fields)
+        assert not world.image.topic_ids
+
+    def test_object_deleted_long_after_restore_goes(self, new_world: Any) -> None:
+        world = self.declared(new_world, 1)
+        row = HistoryRestored(at_ms=0, end_offset=MetadataOffset(0))
+        world.image = replace(world.image, restored=row)
+        fields = {"grace_ms": 0, "removals_per_hour_max": 20}
+        assert gone(world, self.holder(0), now_ms=RESTORE_SHOWN_MS, **fields) == Done()
+        assert not world.image.topic_ids
 
     def test_acknowledged_ones_are_removed(self, new_world: Any) -> None:
         world = self.declared(new_world, 4)

@@ -67,7 +67,7 @@ class TestUnfenced:
     def test_want_fence_fences(self, world: Any) -> None:
         assert flags(world.beat(1, want_fence=True)) == (True, True, False)
         # The operator counts fences by this beginning (`status.commit_counters`).
-        assert world.log[-1].cause == "fenced at its own wish"
+        assert world.log[-1].cause == "fenced at the broker's own request"
         assert world.p().isr == (0, 2)
 
     def test_leading_nothing_it_may_stop_at_once(self, world: Any) -> None:
@@ -146,3 +146,21 @@ def test_crash_during_shutdown_is_finished_by_successor(world: Any, crash_after:
     world.ask(world.heartbeat(0, want_shutdown=True), crash_after=crash_after)
     assert (0 in world.p().isr) == (crash_after == 0)
     assert world.image.brokers[0].shutting_down == (crash_after == 1)
+
+
+def test_return_elects_one_slice_a_turn(new_world: Any) -> None:
+    """A broker that came back was elected for all its leaderless partitions in one turn."""
+    world = new_world(3, slice_partitions_max=2)
+    world.declare(partitions=5)
+    for broker in (2, 1, 0):
+        world.beat(broker, want_fence=True)
+    request, led = world.heartbeat(0), []
+    while request is not None:
+        decision = world.decide(request)
+        for record in decision.records:
+            world.commit(record)
+        led.append(sum(p.leader == 0 for p in world.image.partitions.values()))
+        request = decision.again
+    assert led == [2, 4, 5]
+    assert not decision.answer.is_fenced
+    assert not world.soft.electing

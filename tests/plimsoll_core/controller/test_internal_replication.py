@@ -12,7 +12,7 @@ from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.controller.topics.internal_topics import LOOK_EVERY_MS
 from plimsoll_core.messages.brokers import SetLeaving
 from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
@@ -27,7 +27,7 @@ def alone(new_world: Callable[..., Any]) -> Any:
     """Broker 0, which holds the topic of offsets by itself."""
     world = new_world(1)
     world.image = apply(world.image, MetadataVersionFinalized(cause="test", metadata_version=2))
-    world.settings = replace(world.settings, offsets_topic=OffsetsTopic(partitions=PARTITIONS))
+    world.settings = replace(world.settings, offsets_topic=InternalTopic(partitions=PARTITIONS))
     world.ask(EnsureInternalTopic(name=GROUP_OFFSETS))
     assert {p.replicas for p in partitions(world)} == {(0,)}
     return world
@@ -103,7 +103,7 @@ def test_brokers_are_looked_at_every_few_seconds_alone(alone: Any) -> None:
 
 
 def test_cluster_that_states_fewer_keeps_fewer(alone: Any) -> None:
-    stated = OffsetsTopic(partitions=PARTITIONS, replication_factor=1)
+    stated = InternalTopic(partitions=PARTITIONS, replication_factor=1)
     alone.settings = replace(alone.settings, offsets_topic=stated)
     join(alone, 1, 2)
     end = len(alone.log)
@@ -176,7 +176,7 @@ def test_what_an_administrator_took_away_is_given_back(alone: Any) -> None:
 
 
 def test_broker_absent_before_its_copy_is_replaced(alone: Any) -> None:
-    stated = OffsetsTopic(partitions=PARTITIONS, replication_factor=2)
+    stated = InternalTopic(partitions=PARTITIONS, replication_factor=2)
     alone.settings = replace(alone.settings, offsets_topic=stated)
     join(alone, 1)
     look(alone)

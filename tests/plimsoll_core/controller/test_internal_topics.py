@@ -9,7 +9,7 @@ from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS, INTERNAL_TOPICS
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.messages.requests import (
     CreateTopics,
     DeclareTopic,
@@ -35,7 +35,7 @@ def ensure(world: Any, name: str = GROUP_OFFSETS) -> Any:
 def test_offsets_topic_is_created_once_with_settings(newest: Any) -> None:
     newest.settings = replace(
         newest.settings,
-        offsets_topic=OffsetsTopic(partitions=7, segment_bytes=1_000),
+        offsets_topic=InternalTopic(partitions=7, segment_bytes=1_000),
         client_created_topics=False,
     )
     answer = ensure(newest)
@@ -54,7 +54,7 @@ def test_offsets_topic_is_created_once_with_settings(newest: Any) -> None:
 
 
 def test_offsets_topic_has_one_replica_per_broker(newest: Any) -> None:
-    newest.settings = replace(newest.settings, offsets_topic=OffsetsTopic(replication_factor=9))
+    newest.settings = replace(newest.settings, offsets_topic=InternalTopic(replication_factor=9))
     brokers = len(newest.image.brokers)
     assert ensure(newest).topics[0].replication_factor == brokers
 

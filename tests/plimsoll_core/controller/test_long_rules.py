@@ -11,7 +11,8 @@ from tests.plimsoll_core.controller.test_security import OBJECT, Controller, a_r
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import AclsAdded
 from plimsoll_core.controller.decide import Settings, decide
-from plimsoll_core.controller.security.acl_changes import ACLS_MAX, CHANGES_MAX
+from plimsoll_core.controller.security.acl_changes import CHANGES_MAX
+from plimsoll_core.controller.security.security_share import ACLS_MAX
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages import security as m
 from plimsoll_core.messages.requests import Done, Refused

@@ -167,8 +167,8 @@ class TestWhatCannotEndIsNotBegun:
         answer = leave(four, 2, 3)
         assert answer.reason == "NotEnoughBrokers"
         assert answer.message == (
-            "Topic orders has replication factor 3 and only 2 brokers would remain: lower it or"
-            " keep 3 brokers."
+            "Topic orders has replication factor 3 and only 2 brokers would remain: lower the"
+            " replication factor, or keep 3 brokers."
         )
         assert four.image.leaving == (3,), "nothing half done"
 

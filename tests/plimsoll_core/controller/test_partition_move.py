@@ -345,7 +345,7 @@ class TestDeclaredTopics:
         world.start(3)
         (answer,) = alter(world, (0, 1, 3))
         assert answer.code == 44
-        assert "which replicas each partition has" in answer.message
+        assert "states the replicas of each partition" in answer.message
         (answer,) = alter(world, (0, 1, 2))
         assert answer.code == 0
 

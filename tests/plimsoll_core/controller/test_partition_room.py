@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from plimsoll_core.cluster.model import Topic
+from plimsoll_core.cluster.model import ReassignmentObject, Topic
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.topics import client_topics
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.brokers import BrokerFigures
+from plimsoll_core.messages.moves import RunReassignment, TopicMove
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.messages.topics import AddPartitions, TopicGrowth
@@ -141,3 +143,46 @@ def test_number_without_room_is_not_placed(
         behalf=OnBehalf(principal=ANONYMOUS, host=MALLORY),
     )
     assert bounded.ask(growth).topics[0].code == Code.POLICY_VIOLATION
+
+
+@pytest.fixture
+def small(new_world: Any) -> Any:
+    """Three brokers, and room for 100 partitions in the cluster."""
+    return new_world(3, partitions_per_cluster_max=100)
+
+
+def test_clients_and_objects_keep_to_limit_of_cluster(small: Any) -> None:
+    assert create(small, MALLORY, 60, "first").code == 0
+    refused = create(small, VICTIM, 41)
+    assert (refused.code, refused.reason) == (Code.POLICY_VIOLATION, "PolicyViolation")
+    assert "has 60 partitions and may have 100, so 41 more are not created" in refused.message
+    assert "topics.limits.partitionsPerCluster" in refused.message
+    declared = small.declare("declared", partitions=41)
+    assert (declared.reason, declared.message) == (refused.reason, refused.message)
+    growth = TopicGrowth(topic="first", partitions=101)
+    assert small.ask(AddPartitions(topics=(growth,))).topics[0].code == Code.POLICY_VIOLATION
+    assert create(small, VICTIM, 40).code == 0
+    assert len(small.image.partitions) == 100
+
+
+def test_cluster_above_its_limit_keeps_its_topics(small: Any) -> None:
+    small.declare("declared", partitions=100)
+    small.settings = replace(small.settings, partitions_per_cluster_max=50)
+    small.declare("declared", partitions=100, min_isr=1)
+    assert topic(small, "declared").min_isr == 1
+    assert small.declare("declared", partitions=101).reason == "PolicyViolation"
+
+
+def test_reassignment_beyond_memory_of_a_broker_waits(new_world: Any) -> None:
+    world = new_world(4)
+    world.ask(CreateTopics(topics=(NewTopic(name="t", assignment=((0, 1), (1, 2), (2, 0))),)))
+    world.beat(3, figures=BrokerFigures(partitions_max=2))
+    moves = (TopicMove(topic="t", partitions=(0, 1, 2), replicas=(3, 0)),)
+    request = RunReassignment(
+        object=ReassignmentObject(namespace="kafka", name="to-3", uid="u1"), moves=moves
+    )
+    refused = world.ask(request)
+    assert refused.reason == "ReplicaCapacity"
+    assert "broker 3 would have 3 replicas" in refused.message
+    world.beat(3, figures=BrokerFigures(partitions_max=3))
+    assert world.ask(request).phase == "Running"

@@ -40,7 +40,7 @@ class TestRequired:
         refusal = world.register(4)
         assert isinstance(refusal, Refused)
         assert refusal.reason == "InvalidRegistration"
-        assert "Broker 4 has no rack" in refusal.message
+        assert "Broker 4 cannot register, because it has no rack" in refusal.message
         assert isinstance(world.register(4, rack="c"), Registered)
 
     def test_partitions_are_all_in_two_racks(self, racked: Callable[..., Any]) -> None:

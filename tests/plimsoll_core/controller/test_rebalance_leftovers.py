@@ -88,7 +88,7 @@ def test_arrived_partition_belongs_to_reassignment_until_its_end(five: Any) -> N
     while others := [p for p in moving(five) if p.index > 1]:
         copied(five, *others)
         state = look(five)
-    assert "Reassignment kafka/mine keeps partition orders-0" in state.message
+    assert "orders-0 when all moves of Reassignment kafka/mine have ended" in state.message
     five.ask(structs.replace(mine, cancelled=True))
     assert five.p(0).replicas == (0, 1, 3)
     assert finish(five).phase == "Completed"

@@ -229,9 +229,9 @@ class TestNamed:
     @pytest.mark.parametrize(
         ("leader", "why"),
         [
-            (7, "the broker is not a replica of it; the replicas are 0, 1, 2."),
+            (7, "it is not a replica of it; the replicas are 0, 1, 2."),
             (2, "is not active now"),
-            (1, "has not reported its log yet"),
+            (1, "has not reported where its log of the partition ends"),
         ],
     )
     def test_refusals_are_sentences(self, world: Any, leader: int, why: str) -> None:
@@ -315,6 +315,19 @@ class TestByThemselves:
             seen.append(sum(world.p(index).leader == 0 for index in range(5)))
             self.wait(world, 500)
         assert seen == [2, 4, 5]
+
+    def test_tick_looks_at_one_slice(self, new_world: Callable[..., Any]) -> None:
+        """None may return yet, and each tick looked at all of them."""
+        world = new_world(3, slice_partitions_max=2)
+        world.declare(strategy="Explicit", assignment=(ROW,) * 5, partitions=5)
+        world.beat(0, want_fence=True)
+        world.ask(Tick())
+        self.wait(world, INTERVAL_MS)
+        left = []
+        for _ in range(3):
+            left.append(len(world.soft.displaced_left))
+            world.ask(Tick())
+        assert left == [3, 1, 0]
 
     def test_leadership_whose_return_was_dropped_returns_later(self, world: Any) -> None:
         """The log was full for a moment: what was decided never happened, and the term goes on."""

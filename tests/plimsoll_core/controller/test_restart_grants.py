@@ -227,6 +227,31 @@ def test_silent_broker_counts_as_absent_for_restarts(rolls: Rolls) -> None:
     assert rolls.ask(0).granted
 
 
+def test_broker_unheard_in_this_term_counts_as_absent(rolls: Rolls) -> None:
+    """It may have died together with the former controller, on the same node."""
+    world = rolls.world
+    world.take_over()
+    for broker in (0, 2, 3, 4, 5):
+        world.beat(broker)
+    assert rolls.ask(0).waits[0].until.startswith("broker 1 is back")
+    world.beat(1)
+    assert rolls.ask(0).granted
+
+
+def test_grant_of_unregistered_pod_survives_the_former_registration(rolls: Rolls) -> None:
+    """The pod was deleted by force and another made, which is granted a restart before it has
+    registered; the former process is dead, and its session has not expired yet."""
+    world = rolls.world
+    rolls.pods[0] += 1
+    assert rolls.ask(0).granted
+    world.ask(Tick())
+    assert list(rolls.grants) == [0], "no process has registered since the grant"
+    rolls.replace(0, "R1")
+    rolls.catch_up()
+    rolls.tick()
+    assert not rolls.grants
+
+
 class TestMovesMeanwhile:
     @pytest.fixture
     def move(self, rolls: Rolls) -> Callable[[tuple[int, ...] | None], str]:

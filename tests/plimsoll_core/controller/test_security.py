@@ -23,7 +23,8 @@ from plimsoll_core.cluster.records import (
     ScramCredentialSet,
 )
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
-from plimsoll_core.controller.security.acl_changes import ACLS_MAX, CHANGES_MAX
+from plimsoll_core.controller.security.acl_changes import CHANGES_MAX
+from plimsoll_core.controller.security.security_share import ACLS_MAX
 from plimsoll_core.errors import Code, Reason
 from plimsoll_core.messages import security as m
 from plimsoll_core.messages.requests import Done, Refused
@@ -31,6 +32,7 @@ from plimsoll_core.security.acl import Acl, AclFilter, AclOperation, ResourceTyp
 from plimsoll_core.security.acl_index import index_of
 from plimsoll_core.security.scram import ScramCredential, login_mark
 from plimsoll_core.security.state import Authorization, Mode, UserObject
+from plimsoll_core.security.tokens import TokenIssuer
 
 OBJECT = UserObject(namespace="kafka", name="alice", uid="u-1")
 
@@ -285,6 +287,28 @@ def test_disabled_certificate_subject_stays_disabled_after_deletion() -> None:
     again = UserObject(namespace=OBJECT.namespace, name=OBJECT.name, uid="u-2")
     assert controller.ask(m.DeclareUser(object=again, user_name=subject)) == Done()
     assert not controller.image.security.is_disabled(subject)
+
+
+def test_disabled_token_user_stays_disabled_after_deletion() -> None:
+    """An OAuth issuer names users that nobody declares. A password of that name is another login,
+    which goes with the object."""
+    controller = Controller()
+    holder = {"object": OBJECT, "user_name": "corp:alice", "disabled": True}
+    corp = TokenIssuer(
+        name="corp",
+        login="OAuth",
+        issuer="https://id.example.com",
+        audiences=("kafka-main",),
+        user_prefix="corp:",
+    )
+    for issuers, stays in (((), False), ((corp,), True)):
+        controller.ask(m.DeclareTokenIssuers(issuers=issuers))
+        assert controller.ask(m.DeclareUser(**holder)) == Done()
+        controller.ask(m.UserObjectGone(object=OBJECT))
+        assert controller.image.security.is_disabled("corp:alice") == stays
+    again = UserObject(namespace=OBJECT.namespace, name=OBJECT.name, uid="u-2")
+    assert controller.ask(m.DeclareUser(object=again, user_name="corp:alice")) == Done()
+    assert not controller.image.security.is_disabled("corp:alice")
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a=b", "system:x", "ANONYMOUS", "x" * 129])

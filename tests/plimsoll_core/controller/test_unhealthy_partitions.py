@@ -43,7 +43,10 @@ class TestLed:
         world.kill(2)
         found = look(world)
         assert (found.cause, found.waits_for, found.loss) == ("BrokerFenced", (2,), None)
-        assert found.why == "The partition has replicas that are not in its ISR: broker 2 (fenced)."
+        assert found.why == (
+            "The partition tolerates fewer failures until these replicas are in its ISR: broker 2 "
+            "(fenced)."
+        )
 
     def test_slow_replica(self, world: Any) -> None:
         world.propose([0, 1])
@@ -55,8 +58,8 @@ class TestLed:
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerStopping", (0, 2))
         assert found.why == (
-            "The partition has replicas that are not in its ISR: broker 0 (stopping), broker 2 "
-            "(catching up)."
+            "The partition tolerates fewer failures until these replicas are in its ISR: broker 0 "
+            "(stopping), broker 2 (catching up)."
         )
 
     def test_failed_disk(self, world: Any) -> None:
@@ -133,7 +136,7 @@ class TestRecovery:
         world.tell(0, (0, 9))
         found = look(world)
         assert found.waits_for == (1, 2)
-        assert "the first answers decide" in found.why
+        assert "those that report their logs in time" in found.why
 
 
 class TestEstimate:

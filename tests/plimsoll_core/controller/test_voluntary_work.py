@@ -98,7 +98,10 @@ def test_persons_moves_wait_for_pause_only(world):
     refused = reassign(world)
     assert isinstance(refused, Refused)
     assert refused.reason == "ClusterPaused"
-    assert refused.message == "The requested change waits until spec.paused is false."
+    assert (
+        refused.message == "The LogCluster holds back moves and rebalances that a person asked for "
+        "until spec.paused is false."
+    )
     asked = AlterReassignments(
         targets=(PartitionTarget(topic="orders", index=1, replicas=(1, 2, 3)),)
     )
@@ -151,7 +154,11 @@ def test_window_that_closes_ends_moves_and_begins_none(new_world):
     state = rebalances.look(world, limits=one, by_itself=True)
     assert rebalances.moving(world) == []
     assert (state.phase, state.reason) == ("Running", "OutsideMaintenanceWindow")
-    assert state.message == "The requested change waits until the maintenance window opens at T."
+    assert (
+        state.message
+        == "The LogCluster holds back rebalances that the operator begins by itself until the "
+        "maintenance window opens at T."
+    )
     at(world, OPEN)
     assert rebalances.finish(world, limits=one, by_itself=True).phase == "Completed"
 

@@ -76,7 +76,7 @@ def test_plan_copies_at_most_its_limit_of_bytes() -> None:
     found = planned(asked(logs, brokers(2), EvenLoad(max_bytes=35 * MIB)))
     assert found.copied_bytes == 30 * MIB
     assert [each.rule for each in found.relaxations] == ["LoadBalance"]
-    assert "broker 0 70 % more bytes on disk (10 % allowed)" in found.relaxations[0].message
+    assert "broker 0 (70 % more bytes on disk, 10 % are allowed)" in found.relaxations[0].message
 
 
 def test_partition_of_unknown_size_is_not_copied() -> None:

@@ -89,8 +89,8 @@ def test_plan_above_a_capacity_is_refused(goal: Goal) -> None:
     found = plan(asked(busy, small, goal))
     assert isinstance(found, Refusal)
     assert found.reason is Reason.TrafficCapacity
-    assert found.message.startswith("Broker 1 would write ")
-    assert "its pool's capacity is 12 MiB a second." in found.message
+    assert found.message.startswith("The move is refused: after it, broker 1 would write ")
+    assert "than the capacity that its pool declares, 12 MiB a second." in found.message
     large = members(2, {1: (400 * 2**20, None)})
     assert not isinstance(plan(asked(busy, large, goal)), Refusal)
 

@@ -36,6 +36,8 @@ class Batch(NamedTuple):
     base_sequence: int = -1
     max_timestamp: int = 0
     length: int = 1
+    attributes: int = 0
+    count: int = 1
 
     @property
     def next_offset(self) -> int:

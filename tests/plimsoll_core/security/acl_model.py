@@ -19,7 +19,10 @@ from plimsoll_core.security.acl_index import AclQuestion
 
 NAMES = ("a", "ab", "abc", "b", "ba", "*", "hardcode")
 PRINCIPALS = ("User:alice", "User:bob", EVERYBODY)
-HOSTS = ("*", "10.0.0.1", "10.0.0.2")
+SAME_HOST = "2001:db8::1"
+"""As a socket tells it; the others are the same, as Kafka writes it and as people do."""
+HOSTS = ("*", "10.0.0.1", "10.0.0.2", SAME_HOST, "2001:db8:0:0:0:0:0:1", "2001:0DB8::1")
+CLIENT_HOSTS = HOSTS[1:4]
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP)
 OPERATIONS = (
     AclOperation.ALL,
@@ -43,7 +46,7 @@ ACLS = st.builds(
 QUESTIONS = st.builds(
     AclQuestion,
     principal=st.sampled_from(PRINCIPALS[:2]),
-    host=st.sampled_from(HOSTS[1:]),
+    host=st.sampled_from(CLIENT_HOSTS),
     operation=st.sampled_from(OPERATIONS[1:]),
     resource=st.sampled_from(TYPES),
     name=st.sampled_from(("a", "ab", "abc", "abcd", "b", "c", "ba", "hardcode")),
@@ -53,6 +56,12 @@ _IMPLYING = {
     AclOperation.DESCRIBE: {"Describe", "Read", "Write", "Delete", "Alter"},
     AclOperation.DESCRIBE_CONFIGS: {"DescribeConfigs", "AlterConfigs"},
 }
+
+
+def is_from(acl: Acl, asked: AclQuestion) -> bool:
+    """Kafka knows one spelling of each address."""
+    host = SAME_HOST if acl.host in HOSTS[3:] else acl.host
+    return host in (asked.host, WILDCARD)
 
 
 def about(acl: Acl, kind: ResourceType, name: str) -> bool:
@@ -66,7 +75,7 @@ def about(acl: Acl, kind: ResourceType, name: str) -> bool:
 def applies(acl: Acl, asked: AclQuestion) -> bool:
     if acl.principal not in (asked.principal, EVERYBODY):
         return False
-    if acl.host not in (asked.host, WILDCARD):
+    if not is_from(acl, asked):
         return False
     if acl.operation is AclOperation.ALL:
         return True
@@ -93,7 +102,7 @@ def authorized_on_any(acls: Iterable[Acl], asked: AclQuestion, otherwise: bool) 
         acl
         for acl in acls
         if acl.resource is asked.resource
-        and acl.host in (asked.host, WILDCARD)
+        and is_from(acl, asked)
         and acl.principal in (asked.principal, EVERYBODY)
         and acl.operation in (asked.operation, AclOperation.ALL)
     ]

@@ -38,6 +38,18 @@ def a_rule(**stated: object) -> Acl:
     return Acl(**{**plain, **stated})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("host", ["2001:db8:0:0:0:0:0:1", "2001:0DB8::1", "2001:db8::1"])
+def test_rule_applies_to_address_in_any_spelling(host: str) -> None:
+    """Kafka's rules have the long form, sockets tell the short one: a Deny had no effect."""
+    asked = READ._replace(host="2001:db8::1")
+    deny = a_rule(host=host, permission=AclPermission.DENY)
+    index = index_of([a_rule(), deny])
+    assert not index.allows(asked)
+    assert index.explain(asked).rule == deny
+    assert index.allows(asked._replace(host="2001:db8::2"))
+    assert index.removed([deny]).allows(asked)
+
+
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(acls=st.sets(ACLS, max_size=12), asked=st.lists(QUESTIONS, max_size=20), open_=st.booleans())

@@ -170,7 +170,7 @@ async def test_image_too_large_for_scratch_fails_its_drill(
     monkeypatch.setattr(restore_drills, "POINT_BYTES_MAX", 10)
     async with scene.drilling():
         await scene.until_ended()
-    assert "a restore drill can restore at most 10" in state_of(scene).drill_failed
+    assert "a restore can read at most 10" in state_of(scene).drill_failed
 
 
 async def test_bad_schedule_is_told(scene: Scene) -> None:

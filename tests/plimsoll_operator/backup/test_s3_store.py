@@ -51,11 +51,11 @@ def test_signature_is_that_of_amazons_example() -> None:
     [
         ({}, "", "no key AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "a"}, "", "no key AWS_SECRET_ACCESS_KEY"),
-        (LOGIN | {"ca.crt": "none"}, "", "certificates"),
+        (LOGIN | {"ca.crt": "none"}, "", "no readable certificate"),
         (LOGIN | {"AWS_ACCESS_KEY_ID": "a\nb"}, "", "ACCESS_KEY_ID has a space"),
         (LOGIN | {"AWS_SESSION_TOKEN": "a\r\nhost: b"}, "", "SESSION_TOKEN has a space"),
-        (LOGIN, "a/../b", "empty part"),
-        (LOGIN, "a//b", "empty part"),
+        (LOGIN, "a/../b", "a part that is empty"),
+        (LOGIN, "a//b", "a part that is empty"),
     ],
 )
 def test_unusable_login_or_prefix_is_refused(secret: dict[str, str], prefix: str, why: str) -> None:

@@ -14,13 +14,14 @@ from tests.plimsoll_operator.history.test_keeper import (
     archived,
     isrs,
     keeping_history,
+    segments_in,
 )
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
-from plimsoll_operator.history.segment_stores import KubeStore
+from plimsoll_operator.history.segment_stores import PAGE_ITEMS, KubeStore
 from plimsoll_operator.history.segments import rows_of
-from plimsoll_operator.kube.kube_api import Object
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS
 
 
@@ -73,6 +74,31 @@ async def test_segment_contradicting_its_name_is_not_trusted(
     async with keeping_history(second):
         await second.commit(isr_changed(0, (0, 1)))
         await second.keeper.settle()
-    found = await store.stored()
+    found = await segments_in(store)
     assert [stored.header.sequence for stored, _ in found] == [0, 1, 2]
     assert isrs(rows_of(found[-1][1]))[-1:] == [(0, 1)]
+
+
+async def test_archives_config_maps_are_read_in_pages() -> None:
+    """Of an author of ConfigMaps, or of a large history, they exceeded the operator's memory."""
+    kube, log = ScriptedKube(), MemoryLog()
+    store = KubeStore(kube, "kafka", "main", CLUSTER_ID)
+    first = Process(log, store)
+    await first.lead()
+    async with keeping_history(first):
+        await first.make_topic()
+        await first.keeper.settle()
+    (own,) = (await kube.list(CONFIG_MAPS, "kafka")).items
+    for number in range(2 * PAGE_ITEMS):
+        kube.put(CONFIG_MAPS, a_config_map(own, f"theirs-{number:06d}"))
+    limits = set()
+    handle = kube.server.handle
+
+    def handled(request: HttpRequest) -> HttpResponse:
+        limits.add(request.params.get("limit"))
+        return handle(request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kube.server, "handle", handled)
+        assert len(await segments_in(store)) == 1
+    assert limits == {str(PAGE_ITEMS)}

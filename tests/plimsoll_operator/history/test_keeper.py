@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.plimsoll_operator.builders import (
@@ -31,7 +32,7 @@ from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_operator.controller.commit_queue import Journal
 from plimsoll_operator.history import keeper as keeping
 from plimsoll_operator.history.archive import Archive, ArchiveUnavailable, SegmentStore
-from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.history.changes import RESTORED, ChangeRow, standing
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.history.segment_stores import DirectoryStore, KubeStore
 from plimsoll_operator.history.segments import (
@@ -43,6 +44,7 @@ from plimsoll_operator.history.segments import (
     rows_of,
 )
 from plimsoll_operator.kube.resources import CONFIG_MAPS
+from plimsoll_operator.leadership import led_cluster
 from plimsoll_operator.metalog.interface import OpenedLog
 
 CLUSTER_ID = an_image(()).cluster_id
@@ -104,8 +106,14 @@ async def keeping_history(process: Process) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
+async def segments_in(store: SegmentStore) -> list[tuple[Stored, ArchiveSegment]]:
+    """In the order of their sequence numbers."""
+    found = [one async for one in store.stored()]
+    return sorted(found, key=lambda one: one[0].header.sequence)
+
+
 async def archived(store: SegmentStore) -> list[ChangeRow]:
-    return [row for _, segment in await store.stored() for row in rows_of(segment)]
+    return [row for _, segment in await segments_in(store) for row in rows_of(segment)]
 
 
 def isrs(rows: list[ChangeRow]) -> list[tuple[int, ...]]:
@@ -246,8 +254,8 @@ async def test_rows_waiting_too_long_are_dropped_and_reported(
     assert rows[0].kind == "unknown"
     assert (
         rows[0].cause
-        == "the operator dropped these changes, because the history archive could not be "
-        "written for a long time"
+        == "the operator left these changes out of the archive of the metadata history, because "
+        "it could not write the archive for a long time"
     )
     assert rows[0].offset <= rows[1].offset
     assert rows[-1].isr == ((0, 1), (0, 1, 2))
@@ -267,7 +275,7 @@ async def test_bug_in_history_spares_the_term(
     async with keeping_history(process):
         await process.make_topic()
         await process.keeper.settle()
-        while "it archives no more history" not in caplog.text:  # noqa: ASYNC110
+        while "it archives no more of" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         await process.commit(isr_changed(0, (0, 1)))
     process.ms += 600_000
@@ -296,6 +304,44 @@ async def test_history_begun_after_log_states_its_start(store: SegmentStore) -> 
     assert row.cause == "the operator kept no history of the cluster yet"
 
 
+async def test_history_goes_on_after_metadata_were_restored(store: SegmentStore) -> None:
+    """The archive ended behind the restored log, so all that followed counted as stored."""
+    log = MemoryLog()
+    first = Process(log, store)
+    await first.lead()
+    async with keeping_history(first):
+        await first.make_topic()
+        kept = len(log.batches)
+        for _ in range(9):
+            await first.commit(isr_changed(0, (0, 1), cause="given up"))
+        await first.keeper.settle()
+    del log.batches[kept:]
+    second = Process(log, store)
+    await second.lead()
+    async with keeping_history(second):
+        await second.commit(isr_changed(0, (0, 2)))
+        await second.keeper.settle()
+    third = Process(log, store)
+    await third.lead()
+    async with keeping_history(third):
+        await third.commit(isr_changed(0, (0,)))
+        await third.keeper.settle()
+    rows = standing(await archived(store))
+    assert isrs(rows) == [(0, 1, 2), (0, 2), (0,)]
+    assert [row.word for row in rows if row.kind == "unknown"] == [RESTORED]
+
+
+async def test_settling_without_archive_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reader of a history that is kept no more left something behind."""
+    monkeypatch.setattr(keeping, "SETTLE_S", 0.0)
+    process = Process(MemoryLog(), DirectoryStore(tmp_path))
+    for _ in range(3):
+        assert not await process.keeper.settle()
+    assert process.keeper._settling == []
+
+
 async def test_oldest_segments_go_by_age_and_by_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,15 +356,45 @@ async def test_oldest_segments_go_by_age_and_by_size(
             await process.keeper.settle()
             await process.commit(isr_changed(0, (0, 1, 2), cause="IsrExpand"))
             await process.keeper.settle()
-        kept = await store.stored()
+        kept = await segments_in(store)
         assert 1 < len(kept) < 10
         assert sum(one.size for one, _ in kept) <= 600
         process.ms += 31 * DAY_MS
         await process.commit(isr_changed(0, (0, 1)))
         await process.keeper.settle()
         await process.keeper.settle()
-    (last,) = await store.stored()
+    (last,) = await segments_in(store)
     assert isrs(rows_of(last[1])) == [(0, 1)]
+
+
+async def test_clock_that_is_ahead_ends_no_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping.segments, "SEGMENT_BYTES", 1)  # one a flush
+    store = DirectoryStore(tmp_path)
+    process = Process(MemoryLog(), store)
+    process.keeper = HistoryKeeper(process.archive, CLUSTER_ID, lambda: process.ms, lambda: MS)
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        await process.keeper.settle()
+        process.ms += 400 * DAY_MS
+        for isr in ((0, 1), (0,)):
+            await process.commit(isr_changed(0, isr))
+            await process.keeper.settle()
+    assert isrs(await archived(store)) == [(0, 1, 2), (0, 1), (0,)]
+
+
+def test_term_ages_history_by_the_earlier_clock(tmp_path: Path) -> None:
+    archive = Archive(DirectoryStore(tmp_path), str(CLUSTER_ID), Budget())
+    kube = SimpleNamespace(answered_ms=None)
+    parts = SimpleNamespace(history=lambda *_: archive, now_ms=lambda: MS, kube=kube)
+    keeper = led_cluster._history_of(parts, ("kafka", "main"), CLUSTER_ID)  # type: ignore[arg-type]
+    assert keeper is not None
+    assert keeper._agreed_ms() == MS
+    for told in (MS - DAY_MS, MS + DAY_MS):
+        kube.answered_ms = told
+        assert keeper._agreed_ms() == min(told, MS)
 
 
 async def test_damaged_segment_is_left_and_next_continues(
@@ -338,7 +414,7 @@ async def test_damaged_segment_is_left_and_next_continues(
     async with keeping_history(second):
         await second.commit(isr_changed(0, (0, 1)))
         await second.keeper.settle()
-    damaged, good = await store.stored()
+    damaged, good = await segments_in(store)
     with pytest.raises(UnreadableSegment):
         rows_of(damaged[1])
     assert isrs(rows_of(good[1])) == [(0, 1, 2), (0, 1)], "made again of the log"

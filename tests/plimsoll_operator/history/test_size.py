@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from plimsoll_operator.history import segments
+from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.history.segment_stores import DirectoryStore
 
 MS = 1_700_000_000_000
 TOPICS = [(f"team-{n % 7}.topic-{n}", random.Random(n).randbytes(16).hex()) for n in range(100)]
@@ -52,3 +55,20 @@ def test_row_takes_ten_to_sixty_bytes() -> None:
     assert 10 < each < 60, each
     # So the budget holds what a month of a cluster with a hundred topics brings: a roll a day.
     assert 30 * len(a_roll(draw, 0)) * each < segments.Budget().bytes_max
+
+
+async def test_segment_of_alike_rows_stays_readable(tmp_path: Path) -> None:
+    """They are compressed so well that a segment was never full, and more than readers accept."""
+    store = DirectoryStore(tmp_path)
+    archive = Archive(store, "cluster", segments.Budget())
+    await archive.open()
+    ranges = tuple((index, index) for index in range(0, 2_000, 3))
+    rows = [
+        ChangeRow(offset, MS + offset, "changed", "orders", "a" * 32, ranges, isr=((0, 1), (0,)))
+        for offset in range(1_500)
+    ]
+    for first in range(0, len(rows), 100):
+        some = rows[first : first + 100]
+        await archive.add(b"".join(map(segments.line, some)), len(some), first + 100, MS)
+    counts = [len(segments.rows_of(segment)) async for _, segment in store.stored()]
+    assert sum(counts) == len(rows)

@@ -13,7 +13,7 @@ import pytest
 from plimsoll_operator.api_server import tables
 from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
-from plimsoll_operator.api_server.serving import OPENAPI_V2, ServedApi
+from plimsoll_operator.api_server.serving import OPENAPI_V2, OwnerAccess, ServedApi
 
 TOPICS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/topics"
 MERGE = "application/merge-patch+json"
@@ -201,6 +201,15 @@ async def test_request_without_the_token_is_unauthorized(client: aiohttp.ClientS
                 async with nobody.get(path, headers=headers) as reply:
                     assert reply.status == 401
                     assert (await reply.json())["reason"] == "Unauthorized"
+
+
+def test_token_of_other_bytes_than_utf8_is_unauthorized() -> None:
+    """It was an error of the server's, with a traceback in its log for each request."""
+    access = OwnerAccess("token", frozenset({"localhost:1"}))
+    headers = {"Host": "localhost:1", "Authorization": "Bearer \udcff"}
+    refused = access.refusal(headers)
+    assert refused is not None
+    assert refused.status == 401
 
 
 async def test_web_page_posts_create_no_object(client: aiohttp.ClientSession) -> None:

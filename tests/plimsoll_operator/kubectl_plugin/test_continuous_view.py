@@ -79,13 +79,13 @@ async def test_run_shows_windows_rate_lag_and_restarts() -> None:
     lines = [one.split() for one in said(found).splitlines()]
     assert ["7", "1", "0", "99.5", "123", "456", "3"] in lines
     assert [ROW["end"], "Violated", "RecordsLost", "6000", "99.5", "8.25"] in lines
-    assert f"The last violation, until {ROW['end']}: a batch of t-2." in said(found)
+    assert f"in the window that ended at {ROW['end']}: a batch of t-2." in said(found)
     assert "(unreadable): t-2 at offset 17, read from broker 1" in said(found)
     tell(session, made, "Passed", acknowledged=ROW["end"], **told)
     found = await verbs_verify.show(session, made["metadata"]["name"])
     assert found.code == 0
-    assert f"Running, Passed (Violated before, acknowledged until {ROW['end']})" in said(found)
-    assert f"until {ROW['end']} (acknowledged until {ROW['end']}): a batch" in said(found)
+    assert f"Passed (earlier violations are acknowledged until {ROW['end']})" in said(found)
+    assert f"ended at {ROW['end']} (acknowledged until {ROW['end']}): a batch" in said(found)
 
 
 async def test_shown_verification_is_never_deleted() -> None:

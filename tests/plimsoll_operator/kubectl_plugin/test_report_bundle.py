@@ -35,6 +35,7 @@ POD = {
     "spec": {
         "imagePullSecrets": [{"name": "mirror"}],
         "automountServiceAccountToken": False,
+        "ephemeralContainers": [{"name": "debugger", "command": [CANARY]}],
         "containers": [{"name": "b", "env": [{"name": "X", "value": CANARY}], "args": [CANARY]}],
     },
 }
@@ -120,3 +121,18 @@ async def test_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_history_budget_matches_the_documentation() -> None:
     assert Budget() == Budget(days=30, bytes_max=4 * 1024 * 1024)
+
+
+async def test_bundle_is_private_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, modes = tmp_path / "r.tar.gz", set[int]()
+    add = tarfile.TarFile.addfile
+
+    def watched(*args: Any) -> None:
+        modes.add(path.stat().st_mode & 0o777)
+        add(*args)
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", watched)
+    await report_bundle.bundle(Found(), path)  # type: ignore[arg-type]
+    assert modes == {0o600}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.history.changes import RESTORED, ChangeRow
 from plimsoll_operator.kubectl_plugin.shown import Problem
 from plimsoll_operator.kubectl_plugin.timeline import AskedPartition, age, since, timeline
 
@@ -69,10 +69,19 @@ def test_epoch_that_nobody_tells_is_none() -> None:
 def test_hole_is_told_unless_the_partition_is_younger() -> None:
     hole = ChangeRow(15, MS, "unknown", cause="it was not archived in time")
     assert next(m.what for m in timeline([hole, FENCED], asked())) == (
-        "The history archive lacks the metadata changes before this one."
+        "The archive of the metadata history lacks the changes at this point."
     )
     young = a_row(18, kind="created", leader=(None, 0), isr=((), ROW))
     assert [m.offset for m in timeline([hole, young, FENCED], asked())] == [18, 20]
+
+
+def test_restore_is_told_in_its_own_words() -> None:
+    restored = ChangeRow(30, MS, "unknown", cause="restored", word=RESTORED)
+    told = timeline([CREATED, FENCED, restored, RETURNED], asked())
+    assert (
+        told[2].what
+        == "The metadata were restored to an earlier state; the later changes are lost."
+    )
 
 
 def test_recreated_topic_has_its_own_epochs() -> None:

@@ -162,7 +162,7 @@ async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
     assert "Without brokers 0 and 1, 0 partitions would be offline and 1 under min ISR" in text
     none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
-    with pytest.raises(Problem, match="There is no broker 7 in this cluster"):
+    with pytest.raises(Problem, match="This cluster has no broker 7"):
         await verbs_cluster.what_if(none, [7])
 
 
@@ -293,7 +293,7 @@ async def test_verification_verdict_is_the_exit_code() -> None:
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (False, 0)
     for phase, text in (
-        ("Producing", "3 of 5 records were sent (60 %)."),
+        ("Producing", "The Verification has sent 3 of 5 records (60 %)."),
         ("Verifying", "1 of 2 acknowledged records were read back."),
     ):
         counts = {"sent": 3, "acked": 2, "read": 1}

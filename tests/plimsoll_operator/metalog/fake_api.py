@@ -79,6 +79,13 @@ class Objects(Mapping[Key, Json]):
         body = {**stored.body, "metadata": {**stored.metadata, **metadata}}
         self._server.store.put(stored.resource, body)
 
+    def recreate(self, key: Key, **spec: object) -> None:
+        """Another client deletes the object and creates it again, under another uid."""
+        stored = self.stored(key)
+        self._server.store.remove(stored)
+        metadata = {**stored.metadata, "uid": f"{stored.metadata['uid']}-again"}
+        self._server.store.put(stored.resource, {**stored.body, "metadata": metadata, "spec": spec})
+
     def stored(self, key: Key) -> StoredObject:
         found = next(
             (

@@ -74,14 +74,14 @@ def test_emptied_batch_is_no_batch() -> None:
 def test_term_opens_with_one_record_alone() -> None:
     first = a_chain(1)
     crowded = codec.pack([marked("a"), marked("b")], EMPTY_TIP.after(first[0]), 2, new_nonce)
-    with pytest.raises(LogCorrupt, match="cannot follow"):
+    with pytest.raises(LogCorrupt, match="does not continue the log"):
         log_integrity.assemble([], by_sequence(*first, *crowded))
 
 
 def test_older_term_never_follows_a_newer_one() -> None:
     first = a_chain(1, epoch=2)
     older = codec.pack([marked("a")], EMPTY_TIP.after(first[0]), 1, new_nonce)
-    with pytest.raises(LogCorrupt, match="cannot follow"):
+    with pytest.raises(LogCorrupt, match="does not continue the log"):
         log_integrity.assemble([], by_sequence(*first, *older))
 
 

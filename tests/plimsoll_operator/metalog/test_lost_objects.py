@@ -4,7 +4,7 @@ import pytest
 from tests.plimsoll_operator.metalog.shells import PLACE, RingShell
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
-from plimsoll_operator.metalog.interface import LogRegressed
+from plimsoll_operator.metalog.interface import AppendConflict, LogRegressed
 
 
 def slot(number: int) -> tuple[str, str]:
@@ -36,6 +36,35 @@ async def test_snapshot_makes_log_with_deleted_batch_whole(ring: RingShell) -> N
     assert image_of(await ring.log().open()) == writer.image
     await writer.put("d")
     assert image_of(await ring.log().open()) == writer.image
+
+
+@pytest.mark.parametrize("holds_batch", [True, False], ids=["with its batch", "empty"])
+async def test_slot_recreated_by_another_client_is_lost(ring: RingShell, holds_batch: bool) -> None:
+    """As a backup of objects brings it back, under another uid."""
+    writer = await a_writer(ring)
+    spec = ring.store.objects[slot(2)]["spec"]
+    if not holds_batch:
+        spec = {name: spec[name] for name in ("clusterId", "slot")}
+    ring.store.objects.recreate(slot(2), **spec)
+    assert await writer.log.lost() == (slot(2)[1],)
+    await writer.snapshot()
+    await writer.log.mend()
+    assert await writer.log.lost() == ()
+    assert image_of(await ring.log().open()) == writer.image
+    await writer.put("d")
+    assert image_of(await ring.log().open()) == writer.image
+
+
+async def test_recreated_slot_with_later_batch_stays(ring: RingShell) -> None:
+    writer = await a_writer(ring)
+    later = writer.tip.next_sequence
+    await Writer(ring.log(), "other").take_over()
+    spec = ring.store.objects[slot(later)]["spec"]
+    ring.store.objects.recreate(slot(later), **spec)
+    assert await writer.log.lost() == (slot(later)[1],)
+    with pytest.raises(AppendConflict):
+        await writer.log.mend()
+    assert ring.store.objects[slot(later)]["spec"] == spec
 
 
 async def test_recreated_slot_serves_at_next_wrap(ring: RingShell) -> None:

@@ -124,3 +124,32 @@ async def test_restore_that_dies_half_way_is_repeated(mortal: Shell) -> None:
         if not died:
             return
     raise AssertionError("the restore never ended")
+
+
+async def test_snapshots_end_outlives_lost_batches(shell: Shell) -> None:
+    """By it the restore knows of records that no copy has."""
+    log = shell.log()
+    await log.open()
+    assert await log.newest_snapshot() is None
+    writer = Writer(log)
+    await writer.take_over()
+    await writer.put("a")
+    taken = await writer.snapshot()
+    await writer.put("b")
+    found = await log.newest_snapshot()
+    assert found is not None
+    assert found.end_offset == taken.end_offset
+    assert found.nonce == log.nonce_at(taken.end_offset)
+
+
+async def test_deposed_writer_keeps_snapshot_of_restored_history(ring: RingShell) -> None:
+    """It stood still after its `SnapshotTaken`, while the log was restored to an earlier end."""
+    deposed = Writer(ring.log())
+    await deposed.take_over()
+    await deposed.put(*(f"given up {number}" for number in range(60)))
+    taken = await deposed.write_snapshot()
+    await deposed.put_records([taken])
+    assert taken.end_offset > history().end_offset
+    await ring.log().restore(history())
+    await deposed.log.release(taken)
+    await continued(ring.log())

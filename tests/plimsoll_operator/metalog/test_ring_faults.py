@@ -1,7 +1,7 @@
 """What the Kubernetes shell makes of an API server's faults: certainty, or nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogRegressed,
     LogUnavailable,
+    RestoredHistory,
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kubernetes_log import RingLog, RingOptions
@@ -234,15 +235,42 @@ async def test_list_expired_during_read_is_repeated(
     assert image_of(await ring.log().open()) == writer.image
 
 
+async def test_list_expired_outside_of_open_is_an_outage(
+    ring: RingShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lists objects tries again, as after any other failure of the API server."""
+    monkeypatch.setattr("plimsoll_operator.metalog.kube_objects.PAGE_OBJECTS", 1)
+    writer = Writer(ring.log())
+    await writer.take_over()
+    await writer.snapshot()
+    taken = await writer.write_snapshot()
+    await writer.put_records([taken])
+    history = RestoredHistory(image_bytes=b"[]", end_offset=9, nonce="n", controller_epoch=5)
+    log = writer.log
+    listings: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+        (2, log.lost),
+        (2, log.remains),
+        (2, log.newest_snapshot),
+        (4, lambda: log.release(taken)),  # it reads the snapshot before
+        (2, lambda: ring.log().restore(history)),
+    ]
+    for reads, listing in listings:
+        ring.faults.add("GET", *[ring.expire_pages] * reads)
+        with pytest.raises(LogUnavailable, match="expired"):
+            await listing()
+    await log.release(taken)
+    assert image_of(await ring.log().open()) == writer.image
+
+
 async def test_ring_of_another_size_is_refused(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.write(SLOTS + 4, "a")
     other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS // 2, backoff_ms=0))
-    with pytest.raises(LogCorrupt, match="another number of MetadataBatch objects"):
+    with pytest.raises(LogCorrupt, match="does not fit the metadata log"):
         await other.open()
     other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS * 2, backoff_ms=0))
-    with pytest.raises(LogCorrupt, match="another number of MetadataBatch objects"):
+    with pytest.raises(LogCorrupt, match="does not fit the metadata log"):
         await other.open()
 
 

@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import json
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from plimsoll_operator.kube import official_transport
 from plimsoll_operator.kube.official_transport import Access, NoCluster
 from plimsoll_operator.preflight.checklist import BEFORE, FAIRNESS_VALUE
 from plimsoll_operator.preflight.facts import Verdict, Wishes
+from plimsoll_operator.preflight.limit_checks import LIMITS_KEPT
 from plimsoll_operator.preflight.pool_checks import POOLS
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION
 
@@ -94,7 +97,9 @@ def test_silent_api_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     assert "KUBECONFIG" in done.output
 
 
-async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch):
+@asynccontextmanager
+async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """An API server over HTTP, which the command finds."""
     uids = itertools.count(1)
     server = MemoryApiServer(
         lambda: 1_800_000_000_000, lambda: str(next(uids)), definitions=shipped()
@@ -108,12 +113,17 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
         return Access(configuration)
 
     monkeypatch.setattr(official_transport, "find_access", found)
-    checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")
-    options = [option for name in checks for option in ("--check", name)]
     try:
-        done = await asyncio.to_thread(run, "-n", "default", "--json", *options)
+        yield
     finally:
         await endpoint.stop()
+
+
+async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch):
+    checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")
+    options = [option for name in checks for option in ("--check", name)]
+    async with served(monkeypatch):
+        done = await asyncio.to_thread(run, "-n", "default", "--json", *options)
     told = {one["check"]: one for one in json.loads(done.output)["checks"]}
     assert list(told) == list(checks)
     assert "v1.34.0" in told["kubernetes-version"]["message"]
@@ -122,7 +132,7 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
     assert told["kinds-served"]["result"] == "ok"
 
 
-def test_file_adds_the_check_of_its_pools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_file_adds_the_checks_of_its_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     asked: list[tuple[Wishes, list[str]]] = []
 
     async def answer(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
@@ -134,7 +144,42 @@ def test_file_adds_the_check_of_its_pools(monkeypatch: pytest.MonkeyPatch, tmp_p
     ((wishes, wanted),) = asked
     assert wishes.cluster is not None
     assert [pool.name for pool in wishes.cluster.spec.pools or ()] == ["old", "fast"]
-    assert wanted == [*BEFORE, POOLS]
+    assert wanted == [*BEFORE, POOLS, LIMITS_KEPT]
     other = tmp_path / "topic.yaml"
     other.write_text("kind: ConfigMap")
     assert run("--file", str(other)).exit_code == 2
+
+
+PLAN = """
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main}
+spec: {storage: {size: 1Gi}}
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: orders}
+spec: {clusterRef: {name: main}, partitions: PARTITIONS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("partitions", "exit_code", "sentence"),
+    [
+        (12, 0, "1 Topic with 12 partitions keep to all 5 limits: 12 replicas a broker"),
+        (6_000, 0, "Topic orders has 6,000 partitions, more than the 5,000"),
+    ],
+)
+async def test_file_is_compared_with_limits(
+    partitions: int,
+    exit_code: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(PLAN.replace("PARTITIONS", str(partitions)))
+    async with served(monkeypatch):
+        done = await asyncio.to_thread(run, "--check", "limits", "--file", str(file))
+    assert done.exit_code == exit_code
+    assert sentence in " ".join(done.output.split())

@@ -1,7 +1,8 @@
-"""FindCoordinator: the broker that coordinates a group.
+"""FindCoordinator: the broker that coordinates a group, or a transactional id.
 
-Any broker answers, from its metadata. The first request has the controller create the topic of
-group offsets; until that has a leader, clients are told to retry. Transactions are not served.
+Any broker answers, from its metadata. The first request has the controller create the internal
+topic; until that has a leader, clients are told to retry. Transactions are served only if the
+broker has them.
 Source: KIP-699 (many keys); docs/protocol.md §5.8.
 """
 
@@ -11,15 +12,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.coordinator.coordinators import InternalTopics
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers.cluster_view import ClusterView, endpoint_of
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
-from plimsoll_core.cluster.topic_names import GROUP_OFFSETS, METADATA_VERSION
+from plimsoll_core.cluster.topic_names import (
+    GROUP_OFFSETS,
+    METADATA_VERSION,
+    TRANSACTION_STATE,
+)
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
+from plimsoll_core.transactions.checks import check_named
 from plimsoll_wire.messages import encode_response
 
 _MANY_KEYS_VERSION = 4
@@ -56,9 +63,7 @@ _NO_TRANSACTIONS = _Found(Code.INVALID_REQUEST, "This cluster does not support t
 _NO_TRANSACTIONS_FOR_OLDER = _NO_TRANSACTIONS._replace(
     code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 )
-_NOT_YET = _Found(
-    Code.COORDINATOR_NOT_AVAILABLE, "The coordinator of this group is not available yet; retry."
-)
+_NOT_YET = _Found(Code.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available yet; retry.")
 _TOO_OLD = _Found(
     Code.COORDINATOR_NOT_AVAILABLE,
     "Consumer groups cannot be used yet: they need metadata version 0.2, which the cluster "
@@ -67,61 +72,76 @@ _TOO_OLD = _Found(
 
 
 _WANTED = _Found(
-    Code.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created; retry."
+    Code.COORDINATOR_NOT_AVAILABLE, "The coordinators' internal topic is being created; retry."
 )
 
 
 class FindCoordinatorHandler:
     """The handler of FindCoordinator; `__call__` serves a request."""
 
-    def __init__(self, view: ClusterView, topics: InternalTopics) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        topics: InternalTopics,
+        transactions: ServedTransactions | None = None,
+    ) -> None:
         self._view = view
         self._topics = topics
+        self._transactions = transactions
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
-        answer = partial(_answer, self._view.image, context)
+        served = self._transactions
+        kinds = frozenset({_GROUP, _TRANSACTION} if served is not None and served.now else {_GROUP})
+        answer = partial(_answer, self._view.image, context, kinds)
         if len(context.body) > BYTES_AT_ONCE:
             return self._aside(answer)
         return self._reply(*answer())
 
-    async def _aside(self, answer: Callable[[], tuple[bytes, bool]]) -> Reply:
+    async def _aside(self, answer: Callable[[], tuple[bytes, str | None]]) -> Reply:
         return self._reply(*await self._view.aside.do(answer))
 
-    def _reply(self, reply: bytes, wanted: bool) -> Reply:
-        if wanted:
-            self._topics.want(GROUP_OFFSETS)
+    def _reply(self, reply: bytes, wanted: str | None) -> Reply:
+        if wanted is not None:
+            self._topics.want(wanted)
         return reply
 
 
-def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
-    """Return the encoded response, and True if `__consumer_offsets` does not exist and must be
-    created before the client retries."""
+def _answer(
+    image: ClusterImage, context: RequestContext, kinds: frozenset[int]
+) -> tuple[bytes, str | None]:
+    """Return the encoded response, and the name of the internal topic that must be created before
+    the client retries; None if none must. `kinds`: the types of keys that are served."""
     version = context.api_version
     request = context.decoded()
     kind = getattr(request, "key_type", _GROUP)
     many = version >= _MANY_KEYS_VERSION
     keys = request.coordinator_keys if many else (request.key,)
     listener = context.connection.listener
-    if kind == _TRANSACTION:
+    if kind == _TRANSACTION and kind not in kinds:
         found = [_NO_TRANSACTIONS if many else _NO_TRANSACTIONS_FOR_OLDER] * len(keys)
     else:
         found = [_find(image, kind, key, listener) for key in keys]
     told = [{"key": key, **one.values()} for key, one in zip(keys, found, strict=True)]
     values = {"coordinators": told} if many else told[0]
-    return encode_response(context.api_key, version, values), _WANTED in found
+    wanted = _TOPICS[kind] if _WANTED in found else None
+    return encode_response(context.api_key, version, values), wanted
+
+
+_TOPICS = {_GROUP: GROUP_OFFSETS, _TRANSACTION: TRANSACTION_STATE}
+_CHECKS = {_GROUP: check_group_id, _TRANSACTION: check_named}
 
 
 def _find(image: ClusterImage, kind: int, key: str, listener: Listener) -> _Found:
-    if kind != _GROUP:
+    if kind not in _TOPICS:
         return _Found(
             Code.INVALID_REQUEST,
             f"The request asks for a coordinator of type {kind}, which this cluster does not "
             "support.",
         )
-    refusal = check_group_id(key)
+    refusal = _CHECKS[kind](key)
     if refusal is not None:
         return _Found(refusal.code, refusal.message)
-    topic_id = image.topic_ids.get(GROUP_OFFSETS)
+    topic_id = image.topic_ids.get(_TOPICS[kind])
     partitions = 0 if topic_id is None else image.topics[topic_id].partitions
     if topic_id is None or not partitions:
         return _TOO_OLD if image.metadata_version < METADATA_VERSION else _WANTED

@@ -47,7 +47,7 @@ class _NoForm(Exception):
 def _by_number(numbers: Mapping[_E, int], what: str, number: int) -> _E:
     found = next((value for value, known in numbers.items() if known == number), None)
     if found is None:
-        raise _NoForm(f"The ACL states the {what} {number}, which does not exist.")
+        raise _NoForm(f"The ACL states an unknown {what}: {number}.")
     return found
 
 

@@ -72,7 +72,8 @@ def _filter(request: Any) -> _Filter:
     for one in request.components:
         kind = one.entity_type
         if kind not in _TYPES:
-            raise _BadQuota(f"Unsupported entity type {kind[:100]!r}.", Code.UNSUPPORTED_VERSION)
+            text = f"Unsupported entity type {kind[:100]!r}: use user, client-id or ip."
+            raise _BadQuota(text, Code.UNSUPPORTED_VERSION)
         if kind in names:
             raise _BadQuota(f"Entity type {kind} cannot appear more than once in the filter.")
         if one.match_type == _EXACT:
@@ -83,7 +84,8 @@ def _filter(request: Any) -> _Filter:
             names[kind] = DEFAULT if one.match_type == _DEFAULT else None
         else:
             raise _BadQuota(
-                f"The quota filter states the match type {one.match_type}, which does not exist."
+                f"The quota filter states an unknown match type, {one.match_type}; use 0 (exact), "
+                "1 (default) or 2 (any)."
             )
     if "ip" in names and len(names) > 1:
         raise _BadQuota("A filter for ip cannot be combined with user or client-id.")
@@ -138,7 +140,9 @@ def _change(entry: Any) -> QuotaChange:
     for part in entry.entity:
         kind, name = part.entity_type, part.entity_name
         if kind not in _TYPES:
-            raise _BadQuota(f"Unhandled client quota entity type: {kind[:100]!r}.")
+            raise _BadQuota(
+                f"Unhandled client quota entity type: {kind[:100]!r}; use user, client-id or ip."
+            )
         if kind in names:
             raise _BadQuota(f"Invalid client quota entity, duplicate entity entry {kind}.")
         if name == "":
@@ -155,7 +159,7 @@ def _change(entry: Any) -> QuotaChange:
         raise _BadQuota(text)
     for op in entry.ops:
         if op.key in values:
-            raise _BadQuota(f"Duplicate quota key {op.key[:100]!r}.")
+            raise _BadQuota(f"The request names the quota {op.key[:100]!r} twice; name it once.")
         values[op.key] = None if op.remove else op.value
         if text := malformed_value(entity, op.key, values[op.key]):
             raise _BadQuota(text)

@@ -144,6 +144,9 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: EachTopic(
         _Op.DESCRIBE, guards.epoch_ends, name="topic", on_all=_Op.CLUSTER_ACTION
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: guards.add_partitions,
+    ApiKey.END_TXN: guards.end_transaction,
+    ApiKey.WRITE_TXN_MARKERS: on_cluster(_Op.CLUSTER_ACTION, guards.no_markers),
     ApiKey.DESCRIBE_ACLS: on_cluster(_Op.DESCRIBE, _nothing_in("resources")),
     ApiKey.CREATE_ACLS: on_cluster(_Op.ALTER, _each_refused("creations", "results")),
     ApiKey.DELETE_ACLS: on_cluster(
@@ -165,6 +168,8 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on_cluster(_Op.ALTER, _no_credentials),
     ApiKey.DESCRIBE_CLUSTER: free,
     ApiKey.DESCRIBE_PRODUCERS: EachTopic(_Op.READ, guards.producers),
+    ApiKey.DESCRIBE_TRANSACTIONS: guards.describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: IN_HANDLER,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: free,
     ApiKey.LIST_CONFIG_RESOURCES: on_cluster(_Op.DESCRIBE_CONFIGS, _nothing_in("config_resources")),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: guards.describe_topic_partitions,

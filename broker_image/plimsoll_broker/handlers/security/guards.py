@@ -13,7 +13,7 @@ reply.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any
 
 from plimsoll_broker.handlers.metadata import name_asked_for
 from plimsoll_broker.handlers.producers import partition_told
+from plimsoll_broker.handlers.transactions.listing import undescribed
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import Buffer, RequestContext
 from plimsoll_core.errors import Code
@@ -493,3 +494,92 @@ def init_producer_id(asking: Asking) -> Guarded:
     if allowed:
         return asking.pass_on()
     return asking.tell({"error_code": code, "producer_id": -1, "producer_epoch": -1})
+
+
+# --- transactions --------------------------------------------------------------------------------
+
+_BROKERS_VERSION = 4
+
+
+def add_partitions(asking: Asking) -> Guarded:
+    """Require Write on the transactional id and on each topic; of a request of a broker (version 4
+    and later) ClusterAction. One missing right refuses the whole request, as in Kafka."""
+    rights, value = asking.rights, asking.value
+    if asking.version >= _BROKERS_VERSION:
+        if rights.cluster(_Op.CLUSTER_ACTION):
+            return asking.pass_on()
+        refused = {"error_code": Code.CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []}
+        return asking.tell(refused)
+    topics = value.v3_and_below_topics
+    if not rights.transactional_id(_Op.WRITE, value.v3_and_below_transactional_id):
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return asking.tell(_added_to_none(topics, {}, code))
+    denied = {one.name: not rights.topic(_Op.WRITE, one.name) for one in topics}
+    if not any(denied.values()):
+        return asking.pass_on()
+    return asking.tell(_added_to_none(topics, denied, Code.OPERATION_NOT_ATTEMPTED))
+
+
+def _added_to_none(topics: Iterable[Any], denied: Mapping[str, bool], code: Code) -> Values:
+    """Return the reply that adds no partition: `code` for all but those of denied topics."""
+    results = [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {
+                    "partition_index": index,
+                    "partition_error_code": Code.TOPIC_AUTHORIZATION_FAILED
+                    if denied.get(topic.name)
+                    else code,
+                }
+                for index in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+    return {"results_by_topic_v3_and_below": results}
+
+
+def end_transaction(asking: Asking) -> Guarded:
+    """Require Write on the transactional id."""
+    if asking.rights.transactional_id(_Op.WRITE, asking.value.transactional_id):
+        return asking.pass_on()
+    return asking.tell({"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+
+
+def describe_transactions(asking: Asking) -> Guarded:
+    """Require Describe on each transactional id. Ids without it get an error."""
+    names = list(dict.fromkeys(map(str, asking.value.transactional_ids)))
+    may = asking.rights.transactional_id
+    denied = {name for name in names if not may(_Op.DESCRIBE, name)}
+    if not denied:
+        return asking.pass_on()
+    code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    entries = [undescribed(name, code) for name in names if name in denied]
+    left = [name for name in names if name not in denied]
+    if not left:
+        return asking.tell({"transaction_states": entries})
+    verdict = asking.pass_on_with(transactional_ids=left)
+    return asking.change(verdict, added("transaction_states", entries))
+
+
+def no_markers(request: Any) -> Values:
+    """Return the reply that writes no marker."""
+    code = Code.CLUSTER_AUTHORIZATION_FAILED
+    markers = [
+        {
+            "producer_id": marker.producer_id,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": index, "error_code": code}
+                        for index in topic.partition_indexes
+                    ],
+                }
+                for topic in marker.topics
+            ],
+        }
+        for marker in request.markers
+    ]
+    return {"markers": markers}

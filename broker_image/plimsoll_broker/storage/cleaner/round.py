@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from plimsoll_broker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from plimsoll_broker.storage.cleaner.newest_keys import (
     Chunk,
     ChunkMarks,
@@ -36,8 +37,8 @@ from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment, file_name
 from plimsoll_core.compaction.retain import EmptyBatch, delete_horizon, is_expired, keeps_record
-from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG
-from plimsoll_wire.batches import BatchHeader, parse_header
+from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG, TRANSACTIONS
+from plimsoll_wire.batches import HEADER_SIZE, BatchHeader, parse_header
 from plimsoll_wire.keyed_records import picked, rewrite
 
 WRITTEN_AT_ONCE = 256 * 1024
@@ -46,7 +47,8 @@ WRITTEN_AT_ONCE = 256 * 1024
 class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A log, and the part of it that a round cleans.
 
-    `segments`: base and end offset of each sealed segment, oldest first. `first_dirty`: the first
+    `segments`: base and end offset of each sealed segment, oldest first. `transactional`: True if
+    the log has transactions. `first_dirty`: the first
     offset that was never cleaned. `end`: the offset up to which to clean. `now_ms`: the wall clock;
     None if it is not trusted, so no tombstone is removed. `buffer_bytes`: the memory budget for
     keys.
@@ -60,6 +62,7 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     delete_retention_ms: int
     buffer_bytes: int
     index_interval_bytes: int
+    transactional: bool = False
 
 
 class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,8 @@ class Round:
         self._ends = dict(job.segments)
         # Last offsets of the batches that identify retries; None: those of any producer.
         self._producers: frozenset[int] | None = None
+        # The transactions of the log; None if it has none.
+        self._transactions: CleanedTransactions | None = None
         # The leader epoch of the last batch that `clean` visited.
         self._epoch: int | None = None
         self._newest = NewestKeys(job.buffer_bytes)
@@ -133,6 +138,9 @@ class Round:
         batch if the keys up to the job's end do not fit in memory."""
         job = self._job
         self._producers = self._last_of_producers()
+        if job.transactional:
+            bases = [*self._ends, job.segments[-1].end_offset]
+            self._transactions = CleanedTransactions(self._disk, self._directory, bases)
         end, first_end = job.end, self._first_batch_end()
         while (full := self._note_back_from(end, first_end)) is not None:
             self._newest, self._marks = NewestKeys(job.buffer_bytes), {}
@@ -226,7 +234,9 @@ class Round:
     def _note(self, header: BatchHeader, batch: bytes, marks: ChunkMarks, number: int) -> bool:
         """Add the keys of one batch to the known keys, and mark its live records. `number`: the
         number of the batch's first record in the chunk. Return False if the keys do not fit in
-        memory."""
+        memory. Records of aborted transactions supersede nothing, and are not live."""
+        if self._transactions is not None and self._transactions.is_aborted(header):
+            return True
         records = opened_records(header, batch)
         keys = None if records is None else batch_keys(header, records)
         if keys is None:
@@ -250,6 +260,10 @@ class Round:
         try:
             self._write(out, bases, counts)
             changed = not counts.same
+            if changed and self._transactions is not None:
+                index = made.begin_transactions()
+                for each in self._transactions.left_in(bases, self._end):
+                    index.add(each)
             if changed:
                 made.seal()
                 for file in (made.file, *made.index_files()):
@@ -274,7 +288,8 @@ class Round:
     def discard(self, base_offset: int) -> None:
         """Remove the files of the cleaned segment with this base offset, which is unfinished or not
         used."""
-        for suffix in (LOG, *INDEXES):
+        suffixes = (LOG, *INDEXES, *((TRANSACTIONS,) if self._job.transactional else ()))
+        for suffix in suffixes:
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
     def _write(self, out: _Output, bases: Sequence[int], counts: _Counts) -> None:
@@ -313,7 +328,7 @@ class Round:
         self._epoch = header.leader_epoch
         counts.bytes_before += header.length
         counts.records_before += header.count
-        left = self._left(batch)
+        left = self._left(batch) if self._transactions is None else self._decided(batch)
         if left is not batch.data:
             counts.same = False
         if left is None:
@@ -331,6 +346,32 @@ class Round:
         out.headers.append(header)
         if len(out.data) >= WRITTEN_AT_ONCE:
             self._flush(out)
+
+    def _decided(self, batch: _MarkedBatch) -> bytes | None:
+        """Do what `_left` does in a log with transactions: remove the records of aborted ones, and
+        markers that are not needed any more."""
+        header, transactions = batch.header, self._transactions
+        assert transactions is not None, "the log has transactions"
+        unneeded = transactions.met(header)
+        if not header.count or header.base_offset >= self._end:
+            return batch.data
+        if transactions.is_aborted(header):
+            return None
+        return self._without_marker(batch) if unneeded else self._left(batch)
+
+    def _without_marker(self, batch: _MarkedBatch) -> bytes | None:
+        """Return the batch of a marker that is not needed any more: with a delete horizon, or None
+        once that has passed. Return `batch.data` while the wall clock is not trusted, or if it
+        cannot be parsed."""
+        header, job = batch.header, self._job
+        horizon = delete_horizon(
+            header.delete_horizon_ms, True, job.delete_retention_ms, job.now_ms
+        )
+        if is_expired(horizon, job.now_ms):
+            return None
+        records = batch.data[HEADER_SIZE:]
+        each = keyed(header, records) if horizon.is_new and not header.codec else None
+        return batch.data if each is None else rewrite(header, records, each, horizon.at_ms)
 
     def _flush(self, out: _Output) -> None:
         if out.headers:

@@ -19,7 +19,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_values import LogPlace
 from plimsoll_broker.storage.segment import Segment, file_name
 from plimsoll_core.compaction import swap
-from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG, SWAP
+from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG, SWAP, TRANSACTIONS
 from plimsoll_wire.batches import HEADER_SIZE, BatchError, peek_header
 
 logger = logging.getLogger("plimsoll.segment_swap")
@@ -63,6 +63,8 @@ class SegmentSwap:
         interval = log.config.index_interval_bytes
         cleaned = Segment(self._disk, log.directory, base, interval, CLEANED)
         cleaned.holes = True
+        if log.transactional:
+            cleaned.begin_transactions()
         for _, first in cleaned.headers():
             cleaned.first_timestamp = first.max_timestamp
             break
@@ -80,7 +82,8 @@ class SegmentSwap:
         changed meanwhile."""
         log, base = self._log, self._group[0].base_offset
         log.unsynced.renamed()
-        for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *INDEXES))):
+        indexes = (*INDEXES, TRANSACTIONS) if log.transactional else INDEXES
+        for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *indexes))):
             self._disk.remove(log.directory / file_name(base, suffix))
         for segment in self._group:
             segment.beside = None
@@ -127,8 +130,8 @@ def finish_swaps(place: LogPlace) -> None:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
         end = _end(disk.open(path, make=False), base)
         logger.info(
-            "log %s: this broker has replaced the segments of offsets %d to %d (exclusive) by a "
-            "cleaned segment, as it was about to do when it stopped last",
+            "log %s: this broker finished the compaction of offsets %d to %d (exclusive), which "
+            "its last stop had interrupted",
             *(directory, base, end),
         )
         _finish(disk, place, base, end)
@@ -159,9 +162,9 @@ def _end(file: DiskFile, base: int) -> int:
             position += header.length
     except BatchError as error:
         logger.error(
-            "the cleaned log segment %s is corrupt at position %d; only the batches before that "
-            "position are used, and the replica goes offline or copies from its leader if "
-            "records are missing: %s",
+            "the compacted log segment %s is corrupt at byte %d, so this broker uses only the "
+            "batches before that; if records are missing, the broker copies them from another "
+            "replica, or takes its replica offline and logs what to do: %s",
             *(file.path, position, error),
         )
     return end

@@ -110,8 +110,8 @@ def _too_many_replicas(
         reason=Reason.NotEnoughBrokers,
         message=(
             f"Topic {name} has replication factor {factor}{others} and only {survivors}"
-            f" {'broker' if survivors == 1 else 'brokers'} would remain: lower it or keep"
-            f" {max(factors.values())} brokers."
+            f" {'broker' if survivors == 1 else 'brokers'} would remain: lower the replication"
+            f" factor, or keep {max(factors.values())} brokers."
         ),
     )
 
@@ -135,7 +135,7 @@ def _stated(
                 reason=Reason.ExplicitPlacement,
                 message=(
                     f"Topic {topic.name} has an explicit placement, which puts partition {p.index}"
-                    f" on {named}. Before the removal, {do}."
+                    f" on {named}. Before you remove {named}, {do}."
                 ),
             )
     return None
@@ -156,9 +156,10 @@ def _rack_lost(
     return Refusal(
         reason=Reason.NotEnoughBrokers,
         message=(
-            "These brokers cannot leave: spec.racks requires replicas in two racks, and the "
-            f"brokers that would remain are all in rack {', '.join(left) or '(none)'}. Add a "
-            "broker in another rack first, or set spec.racks.policy to Preferred."
+            f"{sentence_start(brokers_text({*members} - {*survivors}))} cannot leave the cluster: "
+            "spec.racks requires replicas in two racks, and the brokers that would remain are all "
+            f"in rack {', '.join(left) or '(none)'}. Add a broker in another rack first, or set "
+            "spec.racks.policy to Preferred."
         ),
     )
 
@@ -203,20 +204,20 @@ def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
     if broker.id in image.members:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"Broker {broker.id} is still a member of the cluster; lower the number of "
-            "brokers or exclude it first.",
+            message=f"Broker {broker.id} cannot be unregistered, because it is still a member of "
+            "the cluster. Lower the number of brokers in the LogCluster, or exclude this one.",
         )
     if broker.id in image.hosted:
         return Refusal(
             reason=Reason.BrokerHoldsReplicas,
             message=(
-                f"Broker {broker.id} still has {len(image.hosted[broker.id])} replicas. Move them "
-                "away first."
+                f"Broker {broker.id} cannot be unregistered, because it still has "
+                f"{len(image.hosted[broker.id])} replicas. Move them to other brokers first."
             ),
         )
     if not broker.fenced or (turn.has_session(broker) and not broker.shutting_down):
         return Refusal(
             reason=Reason.BrokerLives,
-            message=f"Broker {broker.id} is still active. Stop it first.",
+            message=f"Broker {broker.id} cannot be unregistered while it is active. Stop it first.",
         )
     return None

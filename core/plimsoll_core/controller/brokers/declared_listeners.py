@@ -67,10 +67,10 @@ def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Re
     for listener in listeners:
         if listener.port in RESERVED_PORTS or not PORT_MIN <= listener.port <= PORT_MAX:
             text = (
-                f"Listener {listener.name}: its port must be from {PORT_MIN} to {PORT_MAX}, and "
-                "none of"
+                f"Listener {listener.name} cannot use port {listener.port}. Choose a port from "
+                f"{PORT_MIN} to {PORT_MAX}"
             )
-            return _invalid(f"{text} 9091, 9093, 9100 and 9101, not {listener.port}.")
+            return _invalid(f"{text} other than 9091, 9093, 9100 and 9101, which brokers use.")
     return None
 
 
@@ -98,8 +98,8 @@ def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...])
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
             return _invalid(
-                f"Listener {listener.name} accepts logins by tokens and therefore needs tls; set "
-                "it."
+                f"Listener {listener.name} accepts logins by tokens and therefore needs TLS; set "
+                "its field tls."
             )
     return None
 
@@ -113,7 +113,7 @@ def certificates_are_shown(
         if TLS_LOGIN in listener.authentication and not listener.tls:
             return _invalid(
                 f"Listener {listener.name} accepts logins by certificates and therefore needs "
-                "tls; set it."
+                "TLS; set its field tls."
             )
     return None
 

@@ -10,6 +10,7 @@ and its successor fences. Source: the protocol's rules for fencing and unfencing
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
 from plimsoll_core.cluster.model import Broker, PartitionKey
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
@@ -72,16 +73,28 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
-    """Record that a broker is unfenced, and elect it for the leaderless partitions that it may
-    lead. The broker joins no other ISR in this decision."""
+    """Record that a broker is unfenced. The caller then calls `elect_back`."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
     turn.soft.expired.pop(broker.id, None)
-    leaderless = [p for p in turn.hosted(broker.id) if p.leader is None]
-    turn.change(
-        [(p, PartitionUpdate()) for p in leaderless], f"elected after broker {broker.id} came back"
-    )
+
+
+def elect_back(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Elect leaders for at most one slice of the leaderless partitions of a broker that came back.
+    It joins no other ISR. Return True if no such partition is left. Otherwise add the broker to
+    `soft.electing` and return False: the caller has to call again."""
+    most = turn.settings.slice_partitions_max
+    leaderless = (p for p in turn.hosted(broker_id) if p.leader is None)
+    able = (p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr))
+    found = list(islice(able, most + 1))
+    cause = f"elected after broker {broker_id} came back"
+    turn.change([(p, PartitionUpdate()) for p in found[:most]], cause)
+    if len(found) > most:
+        turn.soft.electing.add(broker_id)
+        return False
+    turn.soft.electing.discard(broker_id)
+    return True
 
 
 def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Refusal:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.cluster.records import BrokerShutdownStarted
-from plimsoll_core.controller.brokers.fencing import fence, leave, unfence
+from plimsoll_core.controller.brokers.fencing import elect_back, fence, leave, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
 from plimsoll_core.controller.kernel.decision import DecisionContext, is_held_back, stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Contact
@@ -161,11 +161,18 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
     may = caught_up and not request.want_fence and not broker.shutting_down and not behind
     if may and (not is_held_back(turn, broker.id) or return_helps(turn, broker.id)):
         unfence(turn, broker)
-        wake(turn, broker.id)
+        _elect_back(turn, broker, request)
         # Clients that wait for a cluster's brokers use next what only newer metadata can hold.
         finalize(turn)
         return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
+
+
+def _elect_back(turn: DecisionContext, broker: Broker, request: Heartbeat) -> None:
+    if not elect_back(turn, broker.id):
+        turn.again = request
+    else:
+        wake(turn, broker.id)
 
 
 def _unfenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
@@ -174,6 +181,8 @@ def _unfenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answ
     if not request.want_shutdown:
         if others_know_more(turn, broker, request):
             return _leave_now(turn, broker, request, "metadata it does not understand")
+        if broker.id in turn.soft.electing:
+            _elect_back(turn, broker, request)
         hand_leaders_over(turn, broker)
         return _carry_on(request)
     begin_shutdown(turn, broker, request)
@@ -189,7 +198,7 @@ def _shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 def _leave_now(
     turn: DecisionContext, broker: Broker, request: Heartbeat, cause: str = ""
 ) -> Answer:
-    why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
+    why = cause or ("shutdown" if request.want_shutdown else "fenced at the broker's own request")
     if not fence(turn, broker, why):
         turn.again = request
     return HeartbeatAnswer(

@@ -63,7 +63,10 @@ def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:
     if not wanted:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message="A cluster needs at least one broker. Delete the LogCluster to stop it.",
+            message=(
+                "The spec leaves the cluster no broker, but it needs at least one. To stop the "
+                "cluster, delete the LogCluster."
+            ),
         )
     if wanted == turn.image.members:
         return Done()

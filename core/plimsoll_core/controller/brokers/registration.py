@@ -43,11 +43,11 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
     return Refusal(
         reason=Reason.VolumeNotEmptied,
         message=(
-            f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
-            f" complete copy of {len(alone)} partitions, such as"
-            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
-            " bring another complete replica back first, or give up what it held by naming leaders"
-            " in their Topics' spec.uncleanRecovery.elect."
+            f"Broker {request.broker_id} cannot register, because its volume is empty, and its"
+            f" former volume may have the only complete copy of {len(alone)} partitions, such as"
+            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach the former volume, or"
+            " bring another complete replica back first, or give up the records of that volume by"
+            " naming leaders in the Topics' spec.uncleanRecovery.elect."
         ),
     )
 
@@ -226,7 +226,8 @@ def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | 
         reason=Reason.InvalidRegistration,
         message=(
             f"Broker {request.broker_id} is not a member of this cluster; its members are "
-            f"{brokers_text(image.members)}."
+            f"{brokers_text(image.members)}. Correct its broker id, or raise the number of brokers "
+            "in the LogCluster."
         ),
     )
 
@@ -238,7 +239,7 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
             reason=Reason.InvalidRegistration,
             message=(
                 f"The registration of broker {request.broker_id} is refused: it names no data "
-                "directory, or one twice. Run a broker image of this release."
+                "directory, or one twice. Run the broker image of the operator's release."
             ),
         )
     for broker_id, broker in sorted(turn.image.brokers.items()):
@@ -247,8 +248,9 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
             return Refusal(
                 reason=Reason.InvalidRegistration,
                 message=(
-                    f"Directory {min(shared)} belongs to broker {broker_id}, so this is its volume,"
-                    f" not broker {request.broker_id}'s. Attach the right volume."
+                    f"Broker {request.broker_id} cannot register, because its volume has the data"
+                    f" directory {min(shared)}, which belongs to broker {broker_id}. Attach broker"
+                    f" {request.broker_id}'s own volume."
                 ),
             )
     return None
@@ -269,9 +271,9 @@ def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Re
     return Refusal(
         reason=Reason.DuplicateBrokerRegistration,
         message=(
-            f"The process cannot register as broker {request.broker_id}, because another process "
-            "with other directories is registered as that broker. The process retries, and may "
-            "register once the other one has been silent for the session timeout."
+            f"The process cannot register as broker {request.broker_id}, because a process with "
+            "other data directories is registered as that broker. Stop the wrong one. This process "
+            "retries until the other one has been silent for the session timeout."
         ),
     )
 

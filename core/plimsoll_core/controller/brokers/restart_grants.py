@@ -33,7 +33,8 @@ def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | 
     if broker is None and request.broker_id not in image.members:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
-            message=f"The cluster has no broker {request.broker_id}, so it cannot be restarted.",
+            message=f"Broker {request.broker_id} cannot be restarted, because the cluster has no "
+            "such broker.",
         )
     open_grant = image.grants.get(request.broker_id)
     if open_grant is not None and _same(open_grant, request):
@@ -108,13 +109,13 @@ def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | No
 
 
 def _silent(turn: DecisionContext) -> set[BrokerId]:
-    """Return the brokers that sent no heartbeat for more than half a session timeout, so that they
-    may be dead."""
+    """Return the brokers that sent no heartbeat for more than half a session timeout, or none in
+    this term, so that they may be dead: one may have died with the former controller."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
         broker_id
         for broker_id, contact in turn.soft.contacts.items()
-        if turn.now_ms - contact.last_ms > half_ms
+        if contact.applied_offset is None or turn.now_ms - contact.last_ms > half_ms
     }
 
 
@@ -144,9 +145,11 @@ def end_restarts(turn: DecisionContext) -> None:
 
 
 def is_back(turn: DecisionContext, grant: Grant) -> bool:
-    """Return True if another pod of the broker than the one to be deleted is active, and in the ISR
-    of all its partitions, except those without a leader and those to which a move is adding it."""
+    """Return True if the broker has registered since the grant, from another pod than the one to be
+    deleted, and is active and in the ISR of all its partitions, except those without a leader and
+    those to which a move is adding it. A registration from before the grant may be of a process
+    that has ended and is not fenced yet."""
     broker = turn.image.brokers.get(grant.broker_id)
     if broker is None or turn.image.restart_granted(broker.id):
         return False
-    return is_in_sync(turn, broker.id)
+    return broker.broker_epoch != grant.broker_epoch and is_in_sync(turn, broker.id)

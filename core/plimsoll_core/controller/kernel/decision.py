@@ -158,8 +158,9 @@ def stale_epoch(
     return Refusal(
         reason=Reason.StaleBrokerEpoch,
         message=(
-            f"Broker {broker_id} {now}. A process that still uses its former broker epoch"
-            f" {broker_epoch} exits at its next heartbeat; each process registers when it starts."
+            f"Broker {broker_id} {now}. A process that still uses its former broker epoch "
+            f"{broker_epoch} exits at its next heartbeat, and registers again when it is "
+            "restarted; nothing needs to be done."
         ),
     )
 

@@ -35,8 +35,9 @@ def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal
     return Refusal(
         reason=Reason.InvalidRegistration,
         message=(
-            f"Broker {request.broker_id} has no rack, and racks are required in this cluster. "
-            "Label its node with a rack, or set spec.racks.policy to Preferred."
+            f"Broker {request.broker_id} cannot register, because it has no rack, and racks are "
+            "required in this cluster. Label its node with a rack, or set spec.racks.policy to "
+            "Preferred."
         ),
     )
 
@@ -62,12 +63,13 @@ def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     for row in rows:
         racks = _racks(turn.image.brokers[broker_id] for broker_id in row)
         if len(row) > 1 and len(racks) < 2:
+            where = f"rack {next(iter(racks))!r} only" if racks else "no rack"
             return Refusal(
                 reason=Reason.InvalidReplicationFactor,
                 message=(
-                    f"Replicas on brokers {replicas_text(row)} would not be in two racks, which "
-                    f"spec.racks requires (only in {', '.join(racks) or 'none'}). Bring brokers "
-                    "of another rack back, or choose brokers of two racks."
+                    f"Replicas on brokers {replicas_text(row)} would be in {where}, but spec.racks "
+                    "requires two racks. Choose brokers of two racks; start brokers of another "
+                    "rack if they are down."
                 ),
             )
     return None

@@ -9,12 +9,13 @@ from plimsoll_core.controller.kernel.availability_margin import ExposedTopics
 from plimsoll_core.controller.kernel.voluntary_work import ALWAYS, Hours
 from plimsoll_core.messages.brokers import AS_STARTED, LogOutput
 from plimsoll_core.planner.placement import RackPolicy
+from plimsoll_core.published_limits import PARTITIONS_OF_CLUSTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsTopic:
-    """The partitions, replication factor and segment size of `__consumer_offsets`: Kafka's
-    `offsets.topic.*`."""
+class InternalTopic:
+    """The partitions, replication factor and segment size of an internal topic: Kafka's
+    `offsets.topic.*` and `transaction.state.log.*`."""
 
     partitions: int = 50
     replication_factor: int = 3
@@ -42,9 +43,11 @@ class Settings:
     default_replication_factor: int = 3
     default_min_isr: int = 2
     partitions_per_topic_max: int = 10_000
+    partitions_per_cluster_max: int = PARTITIONS_OF_CLUSTER.most
     partitions_per_namespace_max: int | None = None  # of declared topics; None: any number
     client_created_topics: bool = True
-    offsets_topic: OffsetsTopic = OffsetsTopic()
+    offsets_topic: InternalTopic = InternalTopic()
+    transactions_topic: InternalTopic = InternalTopic()
     producer_id_block: int = 1_000
     rack_policy: RackPolicy = "Preferred"
     unclean_recovery: UncleanRecovery = "Balanced"

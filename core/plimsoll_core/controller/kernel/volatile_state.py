@@ -136,6 +136,10 @@ class VolatileState:
     given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
     # Partitions that are led, but not by their preferred leader.
     displaced: dict[PartitionKey, None] = field(default_factory=dict)
+    # Those of `displaced` that the present round has not looked at, the last one first.
+    displaced_left: list[PartitionKey] = field(default_factory=list)
+    # Unfenced brokers with leaderless partitions that may be elected, and were not yet.
+    electing: set[BrokerId] = field(default_factory=set)
     # The next instant (ms) at which preferred leaders are elected for `displaced`.
     leaders_due_ms: int | None = None
     # The next instant (ms) at which the replicas of internal topics are checked.
@@ -193,6 +197,7 @@ class VolatileState:
         self.away_ms.pop(broker_id, None)
         self.leaving.discard(broker_id)
         self.emptied.discard(broker_id)
+        self.electing.discard(broker_id)
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """Drop everything about the partitions of a deleted topic."""

@@ -32,8 +32,9 @@ ALWAYS = Hours()
 
 
 class VoluntaryWork(Enum):
-    """Kinds of voluntary work. The value is True if the work waits for a maintenance window, and a
-    name that makes it unique. All of it waits while the cluster is paused or hibernates."""
+    """Kinds of voluntary work. The value is True if the work waits for a maintenance window, and
+    the words by which a refusal names the work. All of it waits while the cluster is paused or
+    hibernates."""
 
     RESTART = (True, "restarts for another template, release or certificate")
     DRAIN = (True, "moves off brokers that leave, while these serve")
@@ -42,7 +43,7 @@ class VoluntaryWork(Enum):
     FINALIZE = (True, "the finalisation of a newer metadata version")
     ADD_BROKER = (False, "the start of more brokers")
     MOVE = (False, "moves and rebalances that a person asked for")
-    INTERNAL_REPLICAS = (False, "missing replicas of internal topics")
+    INTERNAL_REPLICAS = (False, "the creation of missing replicas of internal topics")
     DELETE_TOPIC = (False, "the deletion of a topic's data after its grace period")
     DRILL = (False, "faults that a Verification injects")
 
@@ -50,18 +51,25 @@ class VoluntaryWork(Enum):
     def waits_for_window(self) -> bool:
         return self.value[0]
 
+    @property
+    def words(self) -> str:
+        return self.value[1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourHold:
-    """The reason why voluntary work waits. `until`: completes a sentence after "until"."""
+    """The reason why the voluntary work `work` waits. `until`: completes a sentence after
+    "until"."""
 
     reason: Reason
+    work: VoluntaryWork
     until: str
 
     @property
     def refusal(self) -> Refusal:
         return Refusal(
-            reason=self.reason, message=f"The requested change waits until {self.until}."
+            reason=self.reason,
+            message=f"The LogCluster holds back {self.work.words} until {self.until}.",
         )
 
 
@@ -69,9 +77,11 @@ def hour_hold(hours: Hours, work: VoluntaryWork, *, urgent: bool = False) -> Hou
     """Return why `work` may not begin at these hours, or None if it may. `urgent`: True if a broker
     that is not active is repaired or replaced by it, for which no window is waited for."""
     if hours.hibernated:
-        return HourHold(reason=Reason.ClusterHibernates, until="spec.hibernated is false")
+        return HourHold(
+            reason=Reason.ClusterHibernates, work=work, until="spec.hibernated is false"
+        )
     if hours.paused:
-        return HourHold(reason=Reason.ClusterPaused, until="spec.paused is false")
+        return HourHold(reason=Reason.ClusterPaused, work=work, until="spec.paused is false")
     if work.waits_for_window and not hours.window_open and not urgent:
-        return HourHold(reason=Reason.OutsideMaintenanceWindow, until=hours.opens)
+        return HourHold(reason=Reason.OutsideMaintenanceWindow, work=work, until=hours.opens)
     return None

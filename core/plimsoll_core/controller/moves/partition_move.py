@@ -28,6 +28,7 @@ from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdat
 from plimsoll_core.controller.kernel.rack_rules import check_spread
 from plimsoll_core.controller.kernel.volatile_state import PartitionTraffic
 from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
+from plimsoll_core.controller.moves.move_room import MoveRoom
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages.moves import (
@@ -46,6 +47,7 @@ CANCELLED = "reassignment cancelled"
 CAUSE = "reassignment"
 BY_CLIENT = "reassignment by a client"
 """The cause in the records of moves that a client requested."""
+ASK_AGAIN = "repeat the request when there is room"
 
 
 def rolled_back(
@@ -96,11 +98,13 @@ def check_absent(
     ISR now, or with the replicas `target` at the end of the move."""
     if may_become(p, isr, target, absent):
         return None
+    away = absent & {*isr, *target}
     return Refusal(
         reason=Reason.BrokerRestarts,
         message=(
-            f"Partition {p.index} waits for {brokers_text(absent & {*isr, *target})} to return from"
-            " a restart: until then fewer replicas than min ISR would be in sync."
+            f"The move of partition {p.index} waits until {brokers_text(away)} "
+            f"{is_or_are(len(away))} back from a restart, because before that it could leave fewer "
+            "replicas in sync than min ISR."
         ),
     )
 
@@ -109,8 +113,9 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"Partition {p.index} still needs its replica on {brokers_text(dropped)}: {why}. Wait"
-            " for more replicas to be in sync, or let the move go on."
+            f"The replica of partition {p.index} on {brokers_text(dropped)} cannot be removed now:"
+            f" {why}. Let the present move go on, or repeat this request when more replicas are in"
+            " sync."
         ),
     )
 
@@ -175,14 +180,14 @@ def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
     if len(replicas) != topic.replication_factor:
         states = f"the replication factor {topic.replication_factor}"
     elif topic.strategy == EXPLICIT and replicas != p.target:
-        states = "which replicas each partition has"
+        states = "the replicas of each partition"
     if states is None:
         return None
     return Refusal(
         reason=Reason.PolicyViolation,
         message=(
-            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name},"
-            f" which states {states}; edit that object."
+            f"The object Topic {holder.namespace}/{holder.name} states {states} of topic"
+            f" {topic.name}, which this request would change. Edit that object instead."
         ),
     )
 
@@ -218,7 +223,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
     rest = request.targets[len(now) :]
     times = Counter((one.topic, one.index) for one in request.targets)
     times.update((one.topic, one.index) for one in request.answered)
-    movers = running(turn.image)
+    movers, room = running(turn.image), MoveRoom(turn, ASK_AGAIN)
     judged: list[tuple[PartitionTarget, PartitionUpdate | Refusal]] = []
     begins: list[tuple[Partition, PartitionUpdate]] = []
     cancels: list[tuple[Partition, PartitionUpdate]] = []
@@ -230,12 +235,13 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
                 message=f"The request names partition {one.topic}-{one.index} twice; name it once.",
             )
         if isinstance(found, Partition):
-            wish = _check_free(movers, one, found) or _judge(turn, request, one, found)
+            wish = _check_free(movers, one, found) or _judge(turn, request, one, found, room)
         else:
             wish = found
         judged.append((one, wish))
         if isinstance(wish, PartitionUpdate) and isinstance(found, Partition):
             (cancels if one.replicas is None else begins).append((found, wish))
+            room.take(found, one.replicas or ())
     turn.change(begins, BY_CLIENT)
     turn.change(cancels, CANCELLED)
     note_factors(turn, (p.topic_id for p, _ in (*begins, *cancels)))
@@ -246,12 +252,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
 
 
 def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
-    topic_id = turn.image.topic_ids.get(one.topic)
-    if topic_id is not None:
-        partition = turn.image.partitions.get(PartitionKey(topic_id, one.index))
-        if partition is not None:
-            return partition
-    return Refusal(
+    return turn.image.partition_named(one.topic, one.index) or Refusal(
         reason=Reason.UnknownTopicOrPartition,
         message=f"The request names partition {one.topic}-{one.index}, which does not exist.",
     )
@@ -272,7 +273,11 @@ def _check_free(movers: Sequence[Mover], one: PartitionTarget, p: Partition) -> 
 
 
 def _judge(
-    turn: DecisionContext, request: AlterReassignments, one: PartitionTarget, p: Partition
+    turn: DecisionContext,
+    request: AlterReassignments,
+    one: PartitionTarget,
+    p: Partition,
+    room: MoveRoom,
 ) -> PartitionUpdate | Refusal:
     topic = turn.image.topics[p.topic_id]
     if one.replicas is None:
@@ -290,6 +295,7 @@ def _judge(
             ),
         )
     refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)
+    refusal = refusal or room.refusal([(p, one.replicas)])
     return refusal or begun(p, one.replicas, away(turn.image))
 
 

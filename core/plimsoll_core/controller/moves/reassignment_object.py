@@ -29,6 +29,7 @@ from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
 from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
+from plimsoll_core.controller.moves.move_room import DISK_FULL, MoveRoom, stuck_on_disk
 from plimsoll_core.controller.moves.partition_move import (
     CANCELLED,
     CAUSE,
@@ -39,13 +40,10 @@ from plimsoll_core.controller.moves.partition_move import (
     rolled_back,
 )
 from plimsoll_core.controller.moves.target_choice import (
-    DISK_FULL,
     Want,
-    check_room,
     choose,
     lost_targets,
     replans,
-    stuck_on_disk,
     waited_for,
 )
 from plimsoll_core.controller.partitions.leader_elections import lead_by_preferred
@@ -58,7 +56,7 @@ from plimsoll_core.messages.moves import (
     TopicMove,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, down_text, ids_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, counted, down_text, first_few, ids_text, is_or_are
 
 FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
 """The reasons of refusals that end a Reassignment as Failed: the object is wrong, and waiting does
@@ -115,10 +113,11 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
             return partitions
         unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
         if unknown:
-            text = f"The Reassignment moves topic {move.topic} to brokers that do not exist: "
-            return Refusal(
-                reason=Reason.InvalidReplicaAssignment, message=f"{text}{ids_text(unknown)}."
+            text = (
+                f"The Reassignment cannot move topic {move.topic}, because these brokers do not "
+                f"exist: {ids_text(unknown)}. Name brokers of the cluster."
             )
+            return Refusal(reason=Reason.InvalidReplicaAssignment, message=text)
     return None
 
 
@@ -180,7 +179,10 @@ def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Ref
     indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
     missing = [index for index in indexes if not 0 <= index < count]
     if missing:
-        return _unknown(f"Topic {move.topic} has no partition {missing[0]}; it has {count}.")
+        return _unknown(
+            f"The Reassignment names partition {missing[0]} of topic {move.topic}, which has only "
+            f"{counted(count, 'partition')}."
+        )
     found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
     if move.away_from is None:
         return found
@@ -285,7 +287,7 @@ def _begin_moves(
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
     found = _targets(turn, named)
-    if isinstance(found, tuple) and (full := check_room(turn, found[0])) is not None:
+    if isinstance(found, tuple) and (full := MoveRoom(turn).refusal(found[0])) is not None:
         return full
     wishes = found if isinstance(found, Refusal) else _all_begun(turn, found[0])
     if isinstance(wishes, Refusal) or isinstance(found, Refusal):
@@ -439,9 +441,10 @@ def _waiting_for(
     broker, waiting = min(missing.items())
     down = missing.keys() - {broker}
     others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
+    names = first_few([_name(turn, p) for p in waiting])
     text = (
-        f"{down_text(broker)}{others}; {len(waiting)} partitions wait for broker {broker}, such as"
-        f" {_name(turn, waiting[0])}."
+        f"{down_text(broker)}{others}; the moves of {counted(len(waiting), 'partition')} ({names}) "
+        f"go on when broker {broker} is back."
     )
     return _state(row, TARGET_DOWN, text)
 

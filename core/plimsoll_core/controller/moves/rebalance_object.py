@@ -55,7 +55,7 @@ from plimsoll_core.messages.moves import (
     RunRebalance,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, counted, down_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, counted, down_text, first_few, is_or_are
 from plimsoll_core.planner.placement import EXPLICIT
 from plimsoll_core.planner.rebalance import too_old
 
@@ -432,11 +432,14 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
         broker, rows = min(waits.down.items())
         down = waits.down.keys() - {broker}
         others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
-        takes = turn.image.takes_replicas(broker)
-        state = down_text(broker) if takes else f"Broker {broker} takes no replicas any more"
+        leaves, until = "", f"broker {broker} is back"
+        if not turn.image.takes_replicas(broker):
+            leaves = ", and it is being drained or removed"
+            until += " and is to stay; if it is not, set spec.cancelled of the Rebalance to true"
+        names = first_few([looks.name(turn, p) for _, p in rows])
         return looks.TARGET_DOWN, (
-            f"{state}{others}; {len(rows)} partitions wait for broker {broker}, such as"
-            f" {looks.name(turn, rows[0][1])}."
+            f"{down_text(broker)}{leaves}{others}; the moves of {counted(len(rows), 'partition')} "
+            f"({names}) go on when {until}."
         )
     if waits.others:
         reason, (sentence, count) = next(iter(waits.others.items()))

@@ -17,12 +17,10 @@ from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
 from plimsoll_core.cluster.move_owners import Mover, mover_of
 from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.moves.move_room import DISK_FULL, disk_rooms, stuck_on_disk
 from plimsoll_core.controller.moves.partition_move import check_absent, check_target, contradicts
 from plimsoll_core.controller.moves.target_choice import (
-    DISK_FULL,
-    disk_rooms,
     is_lost,
-    stuck_on_disk,
     waited_for,
 )
 from plimsoll_core.ids import BrokerId
@@ -100,7 +98,7 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
         look.stuck.add(
             NO_LEADER,
             f"Partition {name(turn, p)} has no leader, so its new replicas cannot be copied yet; "
-            "it moves when it has a leader again.",
+            "the Rebalance moves it when it has a leader again.",
         )
     if (full := stuck_on_disk(turn, p)) is not None:
         look.stuck.add(DISK_FULL, full)
@@ -212,12 +210,12 @@ def _may_move(turn: DecisionContext, row: Row, look: Look) -> bool:
         look.waits.add(
             NO_LEADER,
             f"Partition {name(turn, p)} has no leader, so its new replicas cannot be copied yet; "
-            "it moves when it has a leader again.",
+            "the Rebalance moves it when it has a leader again.",
         )
     elif len(p.isr) < p.effective_min_isr:
         text = (
             f"Partition {name(turn, p)} has {len(p.isr)} replicas in sync, fewer than min ISR "
-            f"{p.effective_min_isr}; it moves when enough replicas are in sync."
+            f"{p.effective_min_isr}; the Rebalance moves it when enough replicas are in sync."
         )
         look.waits.add(UNDER_MIN_ISR, text)
     else:
@@ -303,8 +301,8 @@ def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
     ended. None means that a client is moving it, or that the mover is not known any more."""
     if held is not None and not p.moving:
         return (
-            f"{held} keeps partition {name(turn, p)} until it has ended; the Rebalance waits for "
-            "that."
+            f"The Rebalance moves partition {name(turn, p)} when all moves of {held} have ended, "
+            "because that object names the partition too."
         )
     mover = "Another request" if held is None else str(held)
     return (

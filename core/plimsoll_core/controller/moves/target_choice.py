@@ -11,14 +11,11 @@ target that a user named is waited for. `end_moves` ends the moves that can end 
 their partition: a restart that was granted and never began delays the end of a move, and so does a
 controller of an earlier release with a stricter rule; no ISR changes when either is over.
 
-Brokers report their disks with heartbeats; the reports are not logged, and old ones are not used.
-The bytes that running copies will still write are subtracted from the free room. Source:
-docs/protocol.md §3.0, step 1; crds/plimsoll.dev_topics.yaml.
+Source: docs/protocol.md §3.0, step 1; crds/plimsoll.dev_topics.yaml.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -31,8 +28,10 @@ from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ends_now
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks
+from plimsoll_core.controller.kernel.replica_figures import most_replicas
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
+from plimsoll_core.controller.moves.move_room import MoveRoom, disk_rooms
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -40,8 +39,7 @@ from plimsoll_core.messages.moves import (
     RunReassignment,
 )
 from plimsoll_core.messages.requests import DeclareTopic
-from plimsoll_core.phrasing import bytes_text
-from plimsoll_core.planner.disk_room import DiskRoom, no_room
+from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import EXPLICIT, Row
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
@@ -55,10 +53,6 @@ from plimsoll_core.planner.request import (
     TopicChange,
 )
 
-DISK_FULL = "DiskFull"
-FRESH_MS = 60_000
-"""The greatest age of a broker's report on its disk that is used, in milliseconds. Each heartbeat
-brings a new one."""
 COMPARED_MAX = 20_000
 """The most partitions over which the planner counts the brokers' loads. In a larger cluster it
 counts only the affected topics, as a turn must be short."""
@@ -75,6 +69,7 @@ class Measured(NamedTuple):
     sizes: Mapping[PartitionKey, int]
     rates: Mapping[PartitionKey, tuple[float, float]]
     disks: Mapping[BrokerId, DiskRoom]
+    replicas: Mapping[BrokerId, int] = {}
 
 
 def measured(image: ClusterImage, soft: VolatileState, now_ms: int) -> Measured:
@@ -83,82 +78,8 @@ def measured(image: ClusterImage, soft: VolatileState, now_ms: int) -> Measured:
         sizes=dict(soft.sizes),
         rates={key: one.rates for key, one in soft.traffic.items() if one.rates is not None},
         disks=disk_rooms(image, soft, now_ms),
+        replicas=most_replicas(image, soft),
     )
-
-
-def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
-    """Return the free room on the disk of each broker that has reported it within `FRESH_MS`, less
-    what running copies will still write there. Other brokers are left out."""
-    pending: Counter[BrokerId] = Counter()
-    for key in soft.moving:
-        p = image.partitions.get(key)
-        for broker in p.adding if p is not None else ():
-            pending[broker] += _left(soft, key, broker)
-    found = {}
-    for broker, disk in _disks(soft, now_ms):
-        found[broker] = DiskRoom(
-            free_bytes=disk.free_bytes - pending[broker], all_bytes=disk.all_bytes
-        )
-    return found
-
-
-def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) -> Refusal | None:
-    """Refuse moves that together add more bytes to a broker than its disk has room for. Unknown
-    sizes count as 0, and a broker without a recent report is not checked."""
-    incoming: Counter[BrokerId] = Counter()
-    for p, target in targets:
-        for broker in target:
-            if broker not in p.replicas:
-                incoming[broker] += turn.soft.sizes.get(p.key, 0)
-    if not incoming:
-        return None
-    rooms = disk_rooms(turn.image, turn.soft, turn.now_ms)
-    over = {b: n for b, n in incoming.items() if b in rooms and n > rooms[b].room_bytes}
-    return no_room(over, rooms) if over else None
-
-
-def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
-    """Return a sentence if a disk is too full for a copy of this moving partition to end, or
-    None."""
-    waiting = [b for b in p.adding if b not in p.isr and turn.acceptable(b)]
-    if not waiting:
-        return None
-    disks = dict(_disks(turn.soft, turn.now_ms))
-    for broker in waiting:
-        disk = disks.get(broker)
-        if disk is None:
-            continue
-        left = _left(turn.soft, p.key, broker)
-        out = not turn.may_lead(broker, p)
-        if disk.free_bytes < left or (out and disk.room_bytes < 0):
-            return (
-                f"The disk of broker {broker} is too full for the move: "
-                f"{bytes_text(disk.free_bytes)} of {bytes_text(disk.all_bytes)} are free, and "
-                f"{bytes_text(left)} of partition {turn.image.topics[p.topic_id].name}-{p.index} "
-                "are still to be copied. Enlarge storage.size, delete records, or cancel the "
-                "move."
-            )
-    return None
-
-
-def _disks(soft: VolatileState, now_ms: int) -> Iterable[tuple[BrokerId, DiskRoom]]:
-    for broker, contact in soft.contacts.items():
-        figures = contact.figures
-        if figures is None or figures.disk_free_bytes is None or not figures.disk_bytes:
-            continue
-        if now_ms - contact.last_ms <= FRESH_MS:
-            yield (
-                broker,
-                DiskRoom(free_bytes=figures.disk_free_bytes, all_bytes=figures.disk_bytes),
-            )
-
-
-def _left(soft: VolatileState, key: PartitionKey, broker: BrokerId) -> int:
-    """Return the number of bytes that the broker still has to copy of the partition, as far as
-    sizes are known."""
-    copies = soft.copies.get(key, {})
-    size = max([soft.sizes.get(key, 0), *copies.values()])
-    return max(0, size - copies.get(broker, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +110,17 @@ def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition
     topics = {want.partition.topic_id: None for want in wants}
     brokers = sorted(image.brokers.items())
     disks = disk_rooms(image, turn.soft, turn.now_ms)
+    most = most_replicas(image, turn.soft)
     request = Request(
         brokers=tuple(
-            PlanBroker(id=n, rack=b.rack, usable=n in usable, disk=disks.get(n)) for n, b in brokers
+            PlanBroker(
+                id=n,
+                rack=b.rack,
+                usable=n in usable,
+                disk=disks.get(n),
+                replicas_max=most.get(n),
+            )
+            for n, b in brokers
         ),
         topics=tuple(PlanTopic(id=t, name=image.topics[t].name) for t in image.topics),
         partitions=tuple(_plain(p, turn.soft.sizes.get(p.key)) for p in _compared(image, topics)),
@@ -319,6 +248,8 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
         targets = [(p, row) for p, row in rows if row != p.target]
         more = len(targets) > at_once
         targets = targets[:at_once]
+        if (full := MoveRoom(turn).refusal(targets)) is not None:
+            return full
     else:
         wants = wants_of(turn, request.replication_factor, partitions)
         more = len(wants) > at_once
@@ -357,8 +288,9 @@ def _begun(
             return Refusal(
                 reason=Reason.ReassignmentInProgress,
                 message=(
-                    f"Partition {topic.name}-{p.index} is being moved by {held}; its replicas "
-                    "change when that move has ended."
+                    f"The replicas of partition {topic.name}-{p.index} do not change to those of "
+                    f"the Topic object yet, because {held} is moving the partition; they change "
+                    "when that move has ended."
                 ),
             )
         refusal = check_target(turn, p, target)

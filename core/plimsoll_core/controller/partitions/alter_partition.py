@@ -98,8 +98,8 @@ def _find(turn: DecisionContext, proposal: IsrProposal) -> Partition | Refusal:
         return Refusal(
             reason=Reason.UnknownTopicId,
             message=(
-                f"There is no topic with id {proposal.topic_id}: it was deleted, and its leader"
-                " learns that from the metadata. Nothing needs to be done."
+                f"There is no topic with id {proposal.topic_id}: it was deleted. Nothing needs to "
+                "be done: its leader learns that from the metadata."
             ),
         )
     partition = turn.image.partitions.get(PartitionKey(proposal.topic_id, proposal.index))
@@ -142,9 +142,10 @@ def leader_epoch_is_current(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.FencedLeaderEpoch,
-        f"the proposed ISR is of leader epoch {case.proposal.leader_epoch}, but the partition's is"
-        f" now {case.partition.leader_epoch}. Nothing needs to be done: the broker learns that from"
-        " the metadata.",
+        f"the proposed ISR is refused, because it is from leader epoch "
+        f"{case.proposal.leader_epoch}, and the partition now has leader epoch "
+        f"{case.partition.leader_epoch}. Nothing needs to be done: the broker learns that from "
+        "the metadata.",
     )
 
 
@@ -153,8 +154,8 @@ def sender_is_leader(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.InvalidRequest,
-        f"broker {case.sender} proposed an ISR but does not lead the partition. Nothing needs to "
-        "be done: the broker learns the leader from the metadata.",
+        f"the ISR that broker {case.sender} proposed is refused, because this broker does not "
+        "lead the partition. Nothing needs to be done: it learns the leader from the metadata.",
     )
 
 
@@ -163,9 +164,10 @@ def partition_epoch_is_current(case: Case) -> Refusal | None:
         return None
     return case.refuse(
         Reason.InvalidUpdateVersion,
-        f"the proposed ISR is of partition epoch {case.proposal.partition_epoch}, but the"
-        f" partition's is now {case.partition.partition_epoch}. The leader applies that change and"
-        " proposes again.",
+        f"the proposed ISR is refused, because it is from partition epoch "
+        f"{case.proposal.partition_epoch}, and the partition now has partition epoch "
+        f"{case.partition.partition_epoch}. The leader learns that from the metadata and proposes "
+        "again.",
     )
 
 
@@ -199,11 +201,14 @@ def recovery_only_ends(case: Case) -> Refusal | None:
     if case.partition.recovery is Recovery.RECOVERED:
         return case.refuse(
             Reason.InvalidRequest,
-            "the proposed ISR declares the partition as recovering, but it has recovered already.",
+            "the leader proposed an ISR of a partition under recovery, but the recovery has "
+            "ended. Nothing needs to be done: the leader learns that from the metadata.",
         )
     if len(case.proposal.new_isr) > 1:
         return case.refuse(
-            Reason.InvalidRequest, "no replica may join the ISR while the partition is recovering."
+            Reason.InvalidRequest,
+            "no replica may join the ISR while the leader recovers the partition. The "
+            "leader proposes it again afterwards.",
         )
     return None
 
@@ -214,8 +219,9 @@ def members_are_eligible(case: Case) -> Refusal | None:
         if broker is None or not case.turn.acceptable(member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} may not be in the ISR now, because it is fenced,"
-                " shutting down or not registered.",
+                f"broker {member.broker_id} may not be in the ISR now, because it is fenced, "
+                "shutting down or not registered. The leader proposes it again when the broker "
+                "is back.",
             )
         if member.broker_epoch not in (None, broker.broker_epoch):
             return case.refuse(
@@ -237,7 +243,7 @@ def newcomers_stay(case: Case) -> Refusal | None:
             return case.refuse(
                 Reason.IneligibleReplica,
                 f"broker {member.broker_id} is about to be restarted, and joins the ISR after "
-                "that.",
+                "that. Nothing needs to be done.",
             )
     return None
 
@@ -252,8 +258,8 @@ def newcomers_are_not_held_back(case: Case) -> Refusal | None:
         if member.broker_id not in partition.isr and is_held_back(turn, member.broker_id):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} has failed repeatedly and is held back for a while; "
-                "the leader proposes it again.",
+                f"broker {member.broker_id} has failed repeatedly, so it joins the ISR only after "
+                "a while. The leader proposes it again by itself.",
             )
     return None
 

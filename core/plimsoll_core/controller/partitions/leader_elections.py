@@ -104,9 +104,7 @@ def _elect_one(turn: DecisionContext, request: ElectLeaders, name: PartitionName
 
 
 def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
-    topic_id = image.topic_ids.get(name.topic)
-    found = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, name.index))
-    return found or Refusal(
+    return image.partition_named(name.topic, name.index) or Refusal(
         reason=Reason.UnknownTopicOrPartition,
         message=f"The request names partition {name.topic}-{name.index}, which does not exist.",
     )
@@ -154,8 +152,9 @@ def _unclean(
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"Topic {topic.name} is declared by the object Topic {topic.object.namespace}/"
-                f"{topic.object.name}; name the leader there, in spec.uncleanRecovery.elect."
+                f"A client cannot start an unclean election for topic {topic.name}, because the "
+                f"object Topic {topic.object.namespace}/{topic.object.name} declares it; name the "
+                "leader in spec.uncleanRecovery.elect of that object."
             ),
         )
     if partition.leader is not None:
@@ -234,45 +233,53 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
 
 
 def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
-    where = f"Partition {partition.index} cannot be led by broker {leader}: "
+    index = partition.index
     if leader not in partition.replicas:
-        why = (
-            f"the broker is not a replica of it; the replicas are "
-            f"{replicas_text(partition.replicas)}."
+        text = (
+            f"Broker {leader} cannot lead partition {index}: it is not a replica of it; the "
+            f"replicas are {replicas_text(partition.replicas)}."
         )
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
-        why = (
-            "the broker's volume came back empty. Because you name it, its former records of this "
-            "partition "
-            "are given up: it will lead, without any record, once it has started on the empty "
-            "volume."
+        text = (
+            f"Broker {leader} cannot lead partition {index} yet, because its volume came back "
+            "empty. Because you name it, its former records of this partition are given up: it "
+            "will lead, without any record, once it has started on the empty volume."
         )
     elif not turn.may_lead(leader, partition):
-        why = (
-            "the broker is not active now (not registered, fenced, stopping, or its disk "
-            "failed). Start the broker, or name another leader."
+        text = (
+            f"Broker {leader} cannot lead partition {index}, because it is not active now (not "
+            "registered, fenced, stopping, or its disk failed). Start the broker, or name another "
+            "leader."
         )
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
-        why = "the broker has not reported its log yet. The operator retries."
+        text = (
+            f"Broker {leader} cannot lead partition {index} yet, because it has not reported where "
+            "its log of the partition ends. The operator tries again by itself."
+        )
     else:
         return None
-    return Refusal(reason=Reason.LeaderNotEligible, message=where + why)
+    return Refusal(reason=Reason.LeaderNotEligible, message=text)
 
 
 def return_leaders(turn: DecisionContext) -> None:
     """Every `preferred_leader_interval_ms`, elect the preferred replicas of partitions that other
-    replicas lead; at other times do nothing. One call elects at most one slice, and the next call
-    continues after a full one. All elections at once would disturb clients noticeably."""
+    replicas lead; at other times do nothing. One call looks at one slice at most, and the next one
+    continues. All elections at once would disturb clients noticeably."""
     due_ms = turn.soft.leaders_due_ms
     if due_ms is None:
         due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
     if turn.now_ms < due_ms:
         return
-    most = turn.settings.slice_partitions_max
-    batch = list(islice(_returning(turn, turn.soft.displaced), most))
+    left = turn.soft.displaced_left
+    if not left:
+        left.extend(reversed(turn.soft.displaced))
+    first = max(0, len(left) - turn.settings.slice_partitions_max)
+    now = [key for key in reversed(left[first:]) if key in turn.soft.displaced]
+    del left[first:]
+    batch = _returning(turn, now)
     turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], BY_ITSELF)
-    if len(batch) < most:
+    if not left:
         turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
 
 

@@ -272,7 +272,7 @@ def _led(turn: DecisionContext, partition: Partition) -> Outlook:
     return Outlook(
         cause=_cause(turn, partition, missing, "CatchingUp"),
         why=(
-            "The partition has replicas that are not in its ISR: "
+            "The partition tolerates fewer failures until these replicas are in its ISR: "
             f"{_list(turn, partition, missing, 'CatchingUp')}."
         ),
         waits_for=missing,
@@ -283,7 +283,10 @@ def _waits_for_any(
     turn: DecisionContext, partition: Partition, trusted: tuple[BrokerId, ...]
 ) -> Outlook:
     who = _list(turn, partition, trusted, "CatchingUp")
-    why = f"The partition has no leader until one of its complete replicas returns: {who}."
+    why = (
+        "The partition has no leader until one of its complete replicas returns, so start its "
+        f"broker: {who}."
+    )
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
         why += " After a short wait another active replica leads instead."
     return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
@@ -302,22 +305,27 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
             "with the latest log: records that it lacks are lost."
         )
         if silent:
-            why += f" Not reported yet: {_list(turn, partition, silent)}."
+            why += f" These have not reported their logs yet: {_list(turn, partition, silent)}."
         return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)
     best = most_complete(logs)
     waits_for = silent or (() if best is None else (best,))
     if silent:
-        rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
+        then = (
+            "The most complete of those that report their logs in time becomes leader. These "
+            "have not reported yet"
+            if strategy == "Proactive"
+            else "The most complete becomes leader when these replicas have reported their logs, "
+            "so start their brokers"
+        )
         why = (
-            "The partition has no leader, because no replica is certainly complete. These "
-            f"replicas must report their logs first, then {rest}: "
-            f"{_list(turn, partition, silent)}."
+            "The partition has no leader, because no replica is certainly complete. "
+            f"{then}: {_list(turn, partition, silent)}."
         )
     else:
         who = _list(turn, partition, waits_for)
         why = (
-            "The partition gets the replica with the most complete log as its leader as soon as "
-            f"its broker can lead: {who}."
+            "The partition has no leader. The replica with the most complete log becomes the "
+            f"leader as soon as its broker can lead: {who}."
         )
     return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from plimsoll_core.cluster.records import AclsAdded, AclsRemoved
 from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
+from plimsoll_core.controller.security.security_share import ACLS, SecurityShare, share_of_client
 from plimsoll_core.errors import Code, Reason, Refusal
 from plimsoll_core.messages.requests import Answer
 from plimsoll_core.messages.security import AclsChanged, CreateAcls, DeleteAcls, DeletedAcl
@@ -21,8 +22,6 @@ from plimsoll_core.security.state import BY_CLIENT
 
 CHANGES_MAX = 1_000
 """The most ACLs that one request adds or removes."""
-ACLS_MAX = 10_000
-"""The most ACLs in a cluster."""
 RECORD_BYTES_MAX = 256 * 1024
 """The most bytes of the ACLs in one record, as JSON. It is well below the limit of a batch of the
 metadata log."""
@@ -31,13 +30,15 @@ metadata log."""
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
     if refusal := access_too_old(turn):
         return refusal
-    new = add_wanted(turn, request.acls, BY_CLIENT)
-    if isinstance(new, Refusal):
-        return new
+    share = share_of_client(turn, ACLS, request.behalf)
+    if refusal := add_wanted(turn, request.acls, BY_CLIENT, share):
+        return refusal
     return AclsChanged(end_offset=turn.image.next_offset)
 
 
-def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
+def add_wanted(
+    turn: DecisionContext, acls: tuple[Acl, ...], owner: str, share: SecurityShare
+) -> Refusal | None:
     """Add those of the ACLs that `owner` does not have yet, and return None. If one is malformed or
     they are too many, add none and return a refusal."""
     known = turn.image.security.acls
@@ -48,13 +49,8 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
     if len(new) > CHANGES_MAX:
         text = f"One request can add at most {CHANGES_MAX} ACL rules, not {len(new)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
-    count = len(known) + sum(acl not in known for acl in new)
-    if new and count > ACLS_MAX:
-        text = (
-            f"A cluster can have at most {ACLS_MAX} ACL rules; with this request it would have "
-            f"{count}."
-        )
-        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if refusal := share.refusal(sum(acl not in known for acl in new)):
+        return refusal
     for some in parts(new):
         turn.add(AclsAdded(cause="added", acls=some, owner=owner))
     return None

@@ -23,6 +23,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext, access_too
 from plimsoll_core.controller.security.acl_changes import add_wanted, parts
 from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
+from plimsoll_core.controller.security.security_share import ACLS, USERS, share_of_object
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import (
@@ -42,7 +43,6 @@ from plimsoll_core.security.scram import illegal_user_name
 from plimsoll_core.security.state import NO_OBJECT, Authorization, DeclaredUser, UserObject
 from plimsoll_core.security.tokens import account_user, illegal_account
 
-USERS_MAX = 2_000
 CAUSE = "declared"
 
 
@@ -91,15 +91,15 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     name = request.user_name
     if illegal_user_name(name) and not (_is_own_account(request) or _is_subject(request)):
         text = (
-            f"No user can be called {name[:130]!r}: a name has 1 to 128 letters, digits and"
-            " . _ : @ - and neither begins with system: nor is ANONYMOUS."
+            f"The user name {name[:130]!r} is not allowed. A user name has 1 to 128 letters,"
+            " digits and . _ : @ - and neither begins with system: nor is ANONYMOUS."
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     holder = security.object_named(name)
     if holder is not None and holder != request.object and not _succeeds(holder, request.object):
-        text = f"The user {name} is already declared by {holder}."
+        text = f"The user {name} is already declared by {holder}. Choose another user name."
         if holder.namespace == request.object.namespace:
-            text += " This object takes it over, with its login, once that one is deleted."
+            text += " Or delete that object: this one then takes over the user with its login."
         return Refusal(reason=Reason.UserNameTaken, message=text)
     other = next((u for u in security.users.values() if u.object == request.object), None)
     if other is not None and other.user_name != name:
@@ -108,17 +108,16 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
             "cannot be changed. Set the former name back, or create another User object."
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
-    if holder is None and len(security.users) >= USERS_MAX:
-        text = (
-            f"A cluster can have at most {USERS_MAX} declared users. Delete User objects that are "
-            "not needed."
-        )
-        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if holder is None and (refusal := share_of_object(turn, USERS, request).refusal(1)):
+        return refusal
     quotas = request.quotas or QuotaValues()
     if text := malformed_values(QuotaEntity(user=name), quotas):
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for credential in request.credentials or ():
-        text = f"The request holds a password of user {credential.user}, not of user {name}."
+        text = (
+            f"The operator sent the password of user {credential.user} as that of user {name}; "
+            "this is a bug of the operator, please report it."
+        )
         if credential.user != name or (refusal := unacceptable(credential)):
             return refusal or Refusal(reason=Reason.InvalidRequest, message=text)
     return _refused_certificates(turn, request)
@@ -129,7 +128,10 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
     Return None if it may be declared."""
     stated = [one.sha256 for one in request.certificates or ()]
     if len(stated) > CERTIFICATES_MAX or len(set(stated)) < len(stated):
-        text = f"A user can have at most {CERTIFICATES_MAX} certificates, each listed once."
+        text = (
+            f"The User lists {len(stated)} certificates; at most {CERTIFICATES_MAX} are allowed, "
+            "each listed once."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     users = turn.image.security.certificate_users
     others = {users[one] for one in stated if one in users} - {request.user_name}
@@ -170,8 +172,11 @@ def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None
     not state any more are removed first, which makes room for new ones. If the new ones cannot be
     added, return a refusal, and the caller undoes the removal; otherwise return None."""
     uid = request.object.uid
+    before = len(turn.image.security.acls)
     _give_up(turn, uid, frozenset(request.acls))
-    return add_wanted(turn, request.acls, uid)
+    share = share_of_object(turn, ACLS, request)
+    share.freed = before - len(turn.image.security.acls)
+    return add_wanted(turn, request.acls, uid, share)
 
 
 def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozenset()) -> None:
@@ -243,15 +248,21 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     _give_up(turn, request.object.uid)
     settle_user(turn, name, None, request.object.uid)
     row = turn.image.security.users[name]
-    if row.disabled and (_is_account(row.object, name) or not illegal_subject(name)):
-        # Without a row it would be an account, or a certificate's subject, without a declaration:
-        # those log in.
+    if row.disabled and _logs_in_undeclared(turn, row.object, name):
         kept = replace(row, object=replace(row.object, uid=NO_OBJECT), gone_since_ms=None)
         turn.add(UserDeclared(cause="its object is gone", user=kept))
     else:
         removed = UserRemoved(cause="its object is gone", user_name=name, now_ms=request.now_ms)
         turn.add(removed)
     return Done()
+
+
+def _logs_in_undeclared(turn: DecisionContext, holder: UserObject, name: str) -> bool:
+    """Return True if a user of this name may log in without a declaration: a ServiceAccount, a
+    certificate's subject, or a user that a trusted OAuth issuer may name."""
+    issuers = turn.image.security.issuers
+    by_token = (one.login == "OAuth" and name.startswith(one.user_prefix) for one in issuers)
+    return _is_account(holder, name) or not illegal_subject(name) or any(by_token)
 
 
 def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> None:

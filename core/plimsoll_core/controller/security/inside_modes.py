@@ -72,8 +72,9 @@ def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
     for _, broker in sorted(turn.image.brokers.items()):
         if not broker.fenced and (why := _not_ready(turn, broker, wanted)):
             text = (
-                f"The change of internal TLS to mode {wanted.value} waits: broker {broker.id} "
-                f"{why}."
+                f"Internal TLS does not change to mode {wanted.value} yet, because broker "
+                f"{broker.id} {why}. The operator makes the change by itself when no broker "
+                "prevents it; if that lasts, see the log of this broker."
             )
             return Refusal(reason=Reason.InsideNotReady, message=text)
     return None

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.records import QuotasRemoved, QuotasSet
 from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
+from plimsoll_core.controller.security.security_share import QUOTAS, SecurityShare, share_of_client
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import (
@@ -33,8 +34,6 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
 )
 
-ROWS_MAX = 10_000
-"""The most quota rows of a cluster."""
 CHANGES_MAX = 1_000
 """The most entities in one request."""
 CAUSE = "declared"
@@ -44,14 +43,20 @@ def alter_quotas(turn: DecisionContext, request: AlterQuotas) -> Answer | Refusa
     if refusal := access_too_old(turn):
         return refusal
     if len(request.changes) > CHANGES_MAX:
-        return _no(f"One request can change the quotas of at most {CHANGES_MAX} entities.")
+        return _no(
+            f"The request changes the quotas of {len(request.changes)} entities; at most "
+            f"{CHANGES_MAX} are allowed in one request."
+        )
     times = Counter(change.entity for change in request.changes)
+    share = share_of_client(turn, QUOTAS, request.behalf)
     told = []
     for change in request.changes:
-        refused = _refused(turn, change, times[change.entity])
+        refused = _refused(turn, change, times[change.entity], share)
         if refused is None:
             if not request.validate_only:
+                before = len(turn.image.quotas.rows)
                 _change(turn, change)
+                share.changed(len(turn.image.quotas.rows) - before)
             told.append(QuotaChanged(entity=change.entity))
         else:
             code, message = refused.reason.code, refused.message
@@ -59,9 +64,11 @@ def alter_quotas(turn: DecisionContext, request: AlterQuotas) -> Answer | Refusa
     return QuotasAltered(entities=tuple(told), end_offset=turn.image.next_offset)
 
 
-def _refused(turn: DecisionContext, change: QuotaChange, times: int) -> Refusal | None:
+def _refused(
+    turn: DecisionContext, change: QuotaChange, times: int, share: SecurityShare
+) -> Refusal | None:
     if times > 1:
-        return _no("The request to change quotas names this entity twice; name it once.")
+        return _no(f"The request to change quotas names {change.entity} twice; name it once.")
     if text := malformed_entity(change.entity):
         return _no(text)
     for key, value in change.values.items():
@@ -70,16 +77,11 @@ def _refused(turn: DecisionContext, change: QuotaChange, times: int) -> Refusal 
     row = turn.image.quotas.rows.get(change.entity)
     if row is not None and row.owner != BY_CLIENT:
         text = (
-            f"These quotas are declared by {_holder(turn, row.owner)}, so a client cannot change "
-            "them; edit spec.quotas of that object."
+            f"The quotas of {change.entity} are declared by {_holder(turn, row.owner)}, so a "
+            "client cannot change them; edit spec.quotas of that object."
         )
         return Refusal(reason=Reason.PolicyViolation, message=text)
-    if row is None and len(turn.image.quotas.rows) >= ROWS_MAX:
-        return _no(
-            f"A cluster can have quotas of at most {ROWS_MAX} entities (users, client ids, IP "
-            "addresses); delete quotas that are not needed."
-        )
-    return None
+    return share.refusal(1) if row is None else None
 
 
 def _holder(turn: DecisionContext, owner: str) -> str:
@@ -112,7 +114,10 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
         return refusal
     for row in wanted.values():
         if row.owner != BY_CLUSTER or DEFAULT not in msgspec.structs.astuple(row.entity):
-            return _no("A LogCluster can declare only default quotas.")
+            return _no(
+                "A LogCluster can declare only default quotas. Declare those of one user in "
+                "spec.quotas of its User object."
+            )
         if text := malformed_entity(row.entity) or malformed_values(row.entity, row.values):
             return _no(text)
     _settle_cluster(turn, wanted.values())

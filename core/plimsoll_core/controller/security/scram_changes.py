@@ -10,6 +10,7 @@ from collections import Counter
 
 from plimsoll_core.cluster.records import ScramCredentialRemoved, ScramCredentialSet
 from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
+from plimsoll_core.controller.security.security_share import CREDENTIALS, share_of_client
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer
 from plimsoll_core.messages.security import (
@@ -27,8 +28,6 @@ from plimsoll_core.security.scram import (
     key_bytes,
 )
 
-CREDENTIALS_MAX = 4_000
-"""The most credentials of a cluster: two thousand users with both mechanisms."""
 _Change = ScramDeletion | ScramCredential
 
 
@@ -41,12 +40,16 @@ def alter_scram(turn: DecisionContext, request: AlterScramCredentials) -> Answer
     for one in changes:
         by_user.setdefault(one.user, []).append(one)
     told = []
+    share = share_of_client(turn, CREDENTIALS, request.behalf)
     for user, wanted in by_user.items():
         refusals = (_refused(turn, one, times[one.user, one.mechanism]) for one in wanted)
         refusal = next((one for one in refusals if one is not None), None)
+        more = _more(turn, wanted)
+        refusal = refusal or share.refusal(more)
         if refusal is None:
             for one in wanted:
                 _change(turn, one)
+            share.changed(more)
             told.append(ScramChanged(user=user))
         else:
             code, message = refusal.reason.code, refusal.message
@@ -58,26 +61,28 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
     if times > 1:
         return _no(
             Reason.DuplicateCredential,
-            "The request names this user's SCRAM credential twice; name it once.",
+            f"The request names a SCRAM credential of user {one.user[:100]} twice; name it once.",
         )
     holder = turn.image.security.object_with_password_of(one.user)
     if holder is not None:
         text = (
-            f"The user is declared by the object {holder}, so a client cannot change its "
-            "password; change it in the Secret of that object."
+            f"User {one.user[:100]} is declared by the object {holder}, so a client cannot change "
+            "the password; change it in the Secret of that object."
         )
         return _no(Reason.PolicyViolation, text)
     known = (one.user, one.mechanism) in turn.image.security.credentials
     if isinstance(one, ScramDeletion):
         text = f"The user {one.user[:100]} has no credential for {one.mechanism} to delete."
         return None if known else _no(Reason.UnknownCredential, text)
-    if not known and len(turn.image.security.credentials) >= CREDENTIALS_MAX:
-        return _no(
-            Reason.InvalidRequest,
-            f"A cluster can have at most {CREDENTIALS_MAX} SCRAM credentials; delete those "
-            "that are not needed.",
-        )
     return unacceptable(one)
+
+
+def _more(turn: DecisionContext, wanted: list[_Change]) -> int:
+    """Return by how many credentials these changes of one user raise their number."""
+    known = turn.image.security.credentials
+    deleted = sum(isinstance(one, ScramDeletion) for one in wanted)
+    new = sum((one.user, one.mechanism) not in known for one in wanted)
+    return new - deleted
 
 
 def unacceptable(one: ScramCredential) -> Refusal | None:
@@ -85,8 +90,8 @@ def unacceptable(one: ScramCredential) -> Refusal | None:
     invalid, or None."""
     if illegal_user_name(one.user):
         text = (
-            "A user's name has 1 to 128 letters, digits and . _ : @ - and neither begins with"
-            " system: nor is ANONYMOUS."
+            f"The user name {one.user[:130]!r} is not allowed. A user name has 1 to 128 letters,"
+            " digits and . _ : @ - and neither begins with system: nor is ANONYMOUS."
         )
         return _no(Reason.UnacceptableCredential, text)
     if not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
@@ -99,8 +104,8 @@ def unacceptable(one: ScramCredential) -> Refusal | None:
     lengths = {len(one.stored_key), len(one.server_key)}
     if not 0 < len(one.salt) <= SALT_BYTES_MAX or lengths != {length}:
         text = (
-            f"The salt of a SCRAM credential must have 1 to {SALT_BYTES_MAX} bytes, and a key of "
-            f"{one.mechanism} {length} bytes."
+            f"The salt of a SCRAM credential must have 1 to {SALT_BYTES_MAX} bytes, and each of "
+            f"its keys for {one.mechanism} must have {length} bytes."
         )
         return _no(Reason.UnacceptableCredential, text)
     return None

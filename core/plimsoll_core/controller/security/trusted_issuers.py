@@ -47,18 +47,28 @@ def malformed_authorities(authorities: tuple[ClientAuthority, ...]) -> str:
     they can."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
-        return f"A cluster can trust at most {AUTHORITIES_MAX} CAs of clients, each named once."
+        return (
+            f"The LogCluster has {len(names)} CAs that sign clients' certificates; a cluster can "
+            f"trust at most {AUTHORITIES_MAX}, each with its own name. Remove those that are too "
+            "many or have the same name."
+        )
     if sum(len(der) for one in authorities for der in one.certificates) > BYTES_MAX:
         return (
-            f"The certificates of all CAs of clients can have at most {BYTES_MAX} bytes together."
+            "The CAs that sign clients' certificates have more than "
+            f"{BYTES_MAX} bytes together, which is the limit; remove some."
         )
     for one in authorities:
         if not 0 < len(one.name) <= NAME_CHARACTERS_MAX or len(one.source) > NAME_CHARACTERS_MAX:
-            return f"The name of a CA of clients must have 1 to {NAME_CHARACTERS_MAX} characters."
+            return (
+                f"The CA of clients' certificates that is named {one.name[:100]!r} has an invalid "
+                f"name or source: each must have at most {NAME_CHARACTERS_MAX} characters, and the "
+                "name at least one."
+            )
         if not 0 < len(one.certificates) <= CERTIFICATES_MAX:
             return (
-                f"The CA of clients {one.name[:100]!r} must have 1 to {CERTIFICATES_MAX} "
-                "certificates."
+                f"The CA of clients' certificates that is named {one.name[:100]!r} (in "
+                "spec.certificates.clients.externalCas) must have 1 to "
+                f"{CERTIFICATES_MAX} certificates, not {len(one.certificates)}."
             )
     return ""
 
@@ -71,9 +81,11 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
     names = [one.name for one in request.issuers]
     stated = [(one.login, one.issuer) for one in request.issuers]
     if len(names) > ISSUERS_MAX:
-        return _no(f"A cluster can trust at most {ISSUERS_MAX} token issuers.")
+        return _no(
+            f"The LogCluster has {len(names)} token issuers; at most {ISSUERS_MAX} are allowed."
+        )
     if len(set(names)) < len(names) or len(set(stated)) < len(stated):
-        return _no("Each token issuer must be named once.")
+        return _no("Two token issuers have the same name or the same URL; remove one of them.")
     for issuer in request.issuers:
         if text := malformed_issuer(issuer):
             return _no(f"Token issuer {issuer.name[:100]} cannot be trusted: {text}")
@@ -88,14 +100,17 @@ def malformed_issuer(issuer: TokenIssuer) -> str:
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
         return f"a name, an issuer or an audience must have 1 to {NAME_CHARACTERS_MAX} characters."
     if len(issuer.user_prefix) > NAME_CHARACTERS_MAX:
-        return f"its user prefix can have at most {NAME_CHARACTERS_MAX} characters."
+        return f"its user prefix has more than {NAME_CHARACTERS_MAX} characters, the most allowed."
     ids = [key.key_id for key in issuer.keys]
     if len(ids) > KEYS_MAX or len(set(ids)) < len(ids):
-        return f"it can have at most {KEYS_MAX} keys, each with its own id."
+        return f"it must have at most {KEYS_MAX} keys, each with its own id."
     for key in issuer.keys:
         long = len(key.key_id) > NAME_CHARACTERS_MAX or len(key.public_key) > KEY_BYTES_MAX
         if long or key.algorithm not in _ALGORITHMS:
-            return f"the key {key.key_id[:100]} is too long, or is for an unsupported algorithm."
+            return (
+                f"its key with the id {key.key_id[:100]} is too long, or is for an unsupported "
+                "algorithm."
+            )
     return ""
 
 

@@ -138,7 +138,7 @@ def _rows(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> Assignm
         partitions = settings.default_partitions if partitions is None else partitions
         factor = settings.default_replication_factor if factor is None else factor
         refusal = check_partitions(turn, partitions) or check_factor(factor)
-        if refusal := refusal or room.refusal_of_number(partitions * factor):
+        if refusal := refusal or room.refusal_of_number(partitions, factor):
             return refusal
         return place_new(turn, wish.name, partitions, factor)
     if wish.partitions is not None or wish.replication_factor is not None:
@@ -229,7 +229,8 @@ def _grow(
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic
-    rows = not_a_clients(topic, "edit its spec.partitions") or _new_rows(turn, room, topic, wish)
+    kept = not_a_clients(topic, "edit spec.partitions of that object")
+    rows = kept or _new_rows(turn, room, topic, wish)
     if isinstance(rows, Refusal):
         return rows
     if refusal := room.refusal(rows):
@@ -256,7 +257,7 @@ def _new_rows(
     extra = wish.partitions - topic.partitions
     if wish.assignment is not None:
         return _assigned(turn, topic, extra, wish.assignment)
-    if refusal := room.refusal_of_number(extra * topic.replication_factor):
+    if refusal := room.refusal_of_number(extra, topic.replication_factor):
         return refusal
     strategy = ROUND_ROBIN if topic.strategy == EXPLICIT else topic.strategy
     return place_more(turn, topic, extra, topic.replication_factor, strategy)

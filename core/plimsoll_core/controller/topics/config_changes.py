@@ -203,7 +203,7 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
     configs = client_configs(wanted, topic.configs)
     if isinstance(configs, Refusal):
         return configs
-    refusal = not_a_clients(topic, f"edit its {_fields(before, wanted)}")
+    refusal = not_a_clients(topic, f"edit {_fields(before, wanted)} of that object")
     if refusal := refusal or check_version(turn, configs.kept):
         return refusal
     min_isr = configs.min_isr

@@ -32,6 +32,7 @@ from plimsoll_core.controller.topics.topic_creation import (
     created,
     place_more,
     place_new,
+    too_many_in_cluster,
     too_many_in_namespace,
 )
 from plimsoll_core.errors import Reason, Refusal
@@ -133,12 +134,15 @@ def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
         return None
     if topic.object is None:
         message = (
-            f"Topic {topic.name} was created by a client"
+            f"Topic {topic.name} already exists, since a client created it"
             if holder is None
-            else f"Topic {topic.name} is kept for the object Topic {holder.namespace}/{holder.name}"
+            else (
+                f"Topic {topic.name} already exists, and is kept for the object Topic"
+                f" {holder.namespace}/{holder.name}"
+            )
         )
         message += (
-            "; choose another topicName, delete that topic first, or adopt it"
+            ". Choose another topicName, delete the topic first, or let this object take it over"
             " (kubectl plimsoll adopt)."
         )
     else:
@@ -148,16 +152,17 @@ def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
         )
         if topic.pending_deletion:
             message += (
-                ", which was deleted; it is kept while this object declares it. Adopt it (kubectl"
-                " plimsoll adopt), or choose another topicName."
+                ", which was deleted. The topic is not deleted as long as this object declares it"
+                " too. Let this object take it over (kubectl plimsoll adopt), or choose another"
+                " topicName."
             )
         elif topic.object.namespace == asker.namespace:
             message += (
-                "; this object takes it over, with its records, once that one is deleted. Or"
-                " choose another topicName."
+                ", so this object does not apply yet. It takes the topic over, with all records,"
+                " when that object is deleted. To declare another topic, change topicName."
             )
         else:
-            message += "; choose another topicName."
+            message += ", so this object cannot declare it. Choose another topicName."
     return Refusal(reason=Reason.TopicNameTaken, message=message)
 
 
@@ -186,7 +191,7 @@ def _create(turn: DecisionContext, request: DeclareTopic) -> Topic | Refusal:
     rows = refusal or _new_rows(turn, request)
     if isinstance(rows, Refusal):
         return rows
-    if refusal := beyond_brokers(turn, rows):
+    if refusal := beyond_brokers(turn, rows) or too_many_in_cluster(turn, len(rows)):
         return refusal
     plan = TopicPlan(
         name=request.topic_name,
@@ -223,7 +228,7 @@ def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic
         more = too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
     if isinstance(more, Refusal):
         return more
-    if refusal := beyond_brokers(turn, more):
+    if refusal := beyond_brokers(turn, more) or too_many_in_cluster(turn, len(more)):
         return refusal
     moves = declared_moves(turn, topic, request)
     if isinstance(moves, Refusal):

@@ -1,8 +1,9 @@
 """Creates the brokers' internal topics, and adjusts the number of their replicas.
 
 Called for EnsureInternalTopic, even if clients may create no topics, and by ticks every few
-seconds. An internal topic is created when the first group is looked up, on as many brokers as are
-active then. The number of its partitions never changes, since groups are found by it. No object
+seconds. An internal topic is created when the first group, or transactional id, is looked up, on as
+many brokers as are active then. The number of its partitions never changes, since groups are found
+by it. No object
 states its replicas: they are raised up to `offsets.topic.replication.factor` once there are more
 brokers, and lowered only if brokers leave and too few would remain, never because a broker is away.
 While an object moves its replicas, this module leaves them unchanged. Source: docs/protocol.md
@@ -18,11 +19,14 @@ from plimsoll_core.cluster.topic_names import (
     GROUP_OFFSETS,
     INTERNAL_TOPICS,
     METADATA_VERSION,
+    TRANSACTION_STATE,
+    TRANSACTIONS_VERSION,
     is_internal,
 )
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.settings import InternalTopic
 from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_hold
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.controller.moves.target_choice import choose, wants_of
@@ -60,7 +64,7 @@ def adjust_replicas(turn: DecisionContext) -> None:
 
 
 def _adjust(turn: DecisionContext, topic: Topic) -> None:
-    stated = turn.settings.offsets_topic.replication_factor
+    stated = _stated(turn, topic.name).replication_factor
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
     # Each broker that stays counts, whether or not it is there now.
@@ -109,19 +113,34 @@ def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool)
     )
 
 
+_SINCE = {GROUP_OFFSETS: METADATA_VERSION, TRANSACTION_STATE: TRANSACTIONS_VERSION}
+"""The internal topics that brokers have created, with their least metadata versions."""
+_CAUSES = {
+    GROUP_OFFSETS: "groups are coordinated",
+    TRANSACTION_STATE: "transactions are coordinated",
+}
+
+
+def _stated(turn: DecisionContext, name: str) -> InternalTopic:
+    """Return the settings of an internal topic."""
+    if name == TRANSACTION_STATE:
+        return turn.settings.transactions_topic
+    return turn.settings.offsets_topic
+
+
 def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -> Answer | Refusal:
     """Create the internal topic that the request names, with at most one replica per active broker,
-    unless it exists, and return it. Refuse any name but that of the group offsets."""
+    unless it exists, and return it. Refuse any name but those of `_SINCE`."""
     name = request.name
-    if name != GROUP_OFFSETS:
+    if name not in _SINCE:
         message = f"There is no internal topic {name[:100]!r}."
         return Refusal(reason=Reason.InvalidTopicName, message=message)
     topic_id = turn.image.topic_ids.get(name)
     if topic_id is not None:
         return TopicsAnswer(topics=(created(turn, turn.image.topics[topic_id]),))
-    if refusal := too_old(turn, METADATA_VERSION, f"{name} needs"):
+    if refusal := too_old(turn, _SINCE[name], f"{name} needs"):
         return refusal
-    stated = turn.settings.offsets_topic
+    stated = _stated(turn, name)
     factor = wanted_replicas(stated.replication_factor, len(turn.receivers()))
     rows = place_new(turn, name, stated.partitions, factor)
     if isinstance(rows, Refusal):
@@ -136,7 +155,7 @@ def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -
             "unclean.recovery.strategy": "Balanced",
         },
     )
-    return TopicsAnswer(topics=(created(turn, create(turn, plan, "groups are coordinated")),))
+    return TopicsAnswer(topics=(created(turn, create(turn, plan, _CAUSES[name])),))
 
 
 def reserved(name: str) -> Refusal | None:

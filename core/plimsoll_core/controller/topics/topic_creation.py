@@ -30,6 +30,7 @@ from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.controller.brokers.broker_removal import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext, is_held_back
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks, check_spread, located
+from plimsoll_core.controller.kernel.replica_figures import most_replicas, replicas_max
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import (
@@ -39,6 +40,7 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import Assignment
+from plimsoll_core.published_limits import PARTITIONS_OF_CLUSTER
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.security.acl import ANONYMOUS
 
@@ -103,6 +105,22 @@ def too_many_in_namespace(
     )
 
 
+def too_many_in_cluster(turn: DecisionContext, added: int) -> Refusal | None:
+    """Return a refusal if the cluster has no room for `added` partitions more, or None. Internal
+    topics count, and are not refused."""
+    most, there = turn.settings.partitions_per_cluster_max, len(turn.image.partitions)
+    if not added or there + added <= most:
+        return None
+    limit = PARTITIONS_OF_CLUSTER
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=(
+            f"The cluster has {there} partitions and may have {most}, so {added} more are not "
+            f"created: {limit.cost}. {limit.remedy}"
+        ),
+    )
+
+
 def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     """Return a refusal if this placement gives a broker more replicas than it reported to have
     memory and file descriptors for, or None."""
@@ -124,7 +142,7 @@ def beyond_all_brokers(turn: DecisionContext, replicas: int) -> Refusal | None:
 
 
 def _beyond_broker(turn: DecisionContext, broker_id: BrokerId, added: int) -> Refusal | None:
-    most = _most(turn, broker_id)
+    most = replicas_max(turn.soft, broker_id)
     there = len(turn.image.hosted.get(broker_id, ()))
     if most is None or there + added <= most:
         return None
@@ -136,12 +154,6 @@ def _beyond_broker(turn: DecisionContext, broker_id: BrokerId, added: int) -> Re
             "topics, add brokers, or give the brokers more memory."
         ),
     )
-
-
-def _most(turn: DecisionContext, broker_id: BrokerId) -> int | None:
-    contact = turn.soft.contacts.get(broker_id)
-    figures = None if contact is None else contact.figures
-    return None if figures is None else figures.partitions_max
 
 
 class PartitionRoom:
@@ -157,12 +169,15 @@ class PartitionRoom:
     def refusal(self, rows: Assignment) -> Refusal | None:
         """Return a refusal if partitions with these replicas would exceed a limit, or None if they
         would not."""
-        return beyond_brokers(self._turn, rows) or self._beyond_share(sum(map(len, rows)))
+        refusal = beyond_brokers(self._turn, rows) or too_many_in_cluster(self._turn, len(rows))
+        return refusal or self._beyond_share(sum(map(len, rows)))
 
-    def refusal_of_number(self, replicas: int) -> Refusal | None:
-        """Return a refusal if so many replicas would exceed a limit wherever they are placed, or
-        None. It is asked before they are placed, which takes long."""
-        return beyond_all_brokers(self._turn, replicas) or self._beyond_share(replicas)
+    def refusal_of_number(self, partitions: int, factor: int) -> Refusal | None:
+        """Return a refusal if so many partitions with `factor` replicas would exceed a limit
+        wherever they are placed, or None. It is asked before they are placed, which takes long."""
+        turn, replicas = self._turn, partitions * factor
+        refusal = beyond_all_brokers(turn, replicas) or too_many_in_cluster(turn, partitions)
+        return refusal or self._beyond_share(replicas)
 
     def _beyond_share(self, replicas: int) -> Refusal | None:
         pool = self._pool = self._pool or _pool(self._turn)
@@ -200,9 +215,8 @@ def _pool(turn: DecisionContext) -> FairPool:
     """Return the pool of replicas that principals share: the sum of the brokers' limits, less what
     topics have. A broker that has not reported its limit counts as an average one. The capacity is
     0 if none has reported."""
-    bounds = [_most(turn, broker_id) for broker_id in turn.image.brokers]
-    told = [most for most in bounds if most is not None]
-    pool = FairPool(sum(told) * len(bounds) // len(told) if told else 0)
+    told = most_replicas(turn.image, turn.soft).values()
+    pool = FairPool(sum(told) * len(turn.image.brokers) // len(told) if told else 0)
     pool.floor = min(FLOOR, pool.capacity)
     for topic in turn.image.topics.values():
         pool.take(topic.owner, topic.partitions * topic.replication_factor)
@@ -375,8 +389,8 @@ def declared_elsewhere(topic: Topic, instead: str) -> Refusal | None:
     return Refusal(
         reason=Reason.PolicyViolation,
         message=(
-            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name};"
-            f" {instead}."
+            f"Clients cannot change or delete topic {topic.name}, because the object Topic"
+            f" {holder.namespace}/{holder.name} declares it; {instead}."
         ),
     )
 

@@ -3,7 +3,8 @@
 Called for TopicObjectGone.  The request comes only after the object's absence was proven.  The data
 still stays for a grace period, measured in the API server's time, in which the same object revives
 it.  If more objects disappeared within an hour than allowed, no data is removed until a user
-acknowledges the deletions, up to a time; the operator shows that as soon as objects vanish.  Grace
+acknowledges the deletions, up to a time; the operator shows that as soon as objects vanish.  So is
+a single one after a restore of the metadata log, which may know more topics than objects.  Grace
 and acknowledgement are records, so that they survive a restart.  A topic that another object
 declares is never removed: an object of its namespace takes it over, an object of another namespace
 once it names the topic's id.
@@ -19,16 +20,24 @@ from plimsoll_core.controller.kernel.voluntary_work import VoluntaryWork, hour_h
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 
+LOST_WITH_STORAGE = (
+    "The metadata log was restored, and these Topic objects are missing: {}. The storage of the "
+    "API server may have lost them, so no data is removed."
+)
+
 
 def refuse_mass_deletion(
     image: ClusterImage, topic: Topic, request: TopicObjectGone
 ) -> Refusal | None:
     """Return a refusal if more than `request.removals_per_hour_max` Topic objects vanished within
-    an hour of this one or were removed in the last hour, so that the data of `topic` may not be
-    removed now. Return None if the deletion is acknowledged or the objects are not too many."""
+    an hour of this one or were removed in the last hour, or a restore of the metadata may explain
+    its absence, so that the data of `topic` may not be removed now. Return None if the deletion is
+    acknowledged, or none of this holds."""
     if request.acknowledged:
         return None
     since = topic.pending_deletion.since_ms if topic.pending_deletion else request.server_now_ms
+    if image.restored is not None and image.restored.may_explain(since):
+        return Refusal(reason=Reason.MassDeletion, message=LOST_WITH_STORAGE.format(topic.name))
     together = _together(_pending_since_ms(image), since)
     if topic.pending_deletion is None:
         together += 1  # this one, without a grace
@@ -58,6 +67,16 @@ def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
     if not waiting:
         return 0
     return max(_together(pending, since) for since in waiting) + _removed_lately(image, now_ms)
+
+
+def missing_since_restore(image: ClusterImage, after_ms: int) -> list[tuple[int, str]]:
+    """Return (time in ms, topic's name) of each object that vanished after `after_ms`, and that the
+    restore of the metadata log may explain."""
+    if (row := image.restored) is None:
+        return []
+    waiting = ((t.pending_deletion, t.name) for t in image.topics.values())
+    found = [(one.since_ms, name) for one, name in waiting if one and row.may_explain(one.since_ms)]
+    return sorted(one for one in found if one[0] > after_ms)
 
 
 def _pending_since_ms(image: ClusterImage) -> list[int]:

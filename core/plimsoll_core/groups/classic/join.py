@@ -136,8 +136,8 @@ def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     if op.rebalance_timeout_ms < 0 or op.group_instance_id == "":
         message = (
-            "The member cannot join its consumer group: its rebalance timeout is negative, or "
-            "its group.instance.id is empty."
+            "The member cannot join its consumer group: max.poll.interval.ms must not be negative, "
+            "and group.instance.id must not be empty."
         )
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     return None
@@ -162,7 +162,7 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
     if full and not op.member_id and holder is None:
         message = (
             f"The member cannot join group {op.group_id}: the group, or the broker that "
-            "coordinates it, has as many members as it may have."
+            "coordinates it, has as many members as it may have. Run fewer consumers."
         )
         return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
     if op.member_id in group.pending:
@@ -304,8 +304,8 @@ def _check_rejoins(turn: GroupTurn, group: ClassicGroup) -> RefusedAsWhole | Non
     if not isinstance(group.phase, Stable) or turn.now_ms >= group.rejoins_from_ms:
         return None
     message = (
-        f"Static members of group {group.group_id} return faster than their coordinator may write "
-        "the group: try again."
+        f"Static members of group {group.group_id} rejoin faster than the coordinator may write "
+        "the group to its log, so this member was refused for now: retry."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 

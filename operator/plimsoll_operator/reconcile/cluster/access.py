@@ -128,7 +128,7 @@ WITHDRAWN_AFTER_MS = 2 * LOOK_MS
 before it counts as withdrawn. While keys rotate, several API servers may publish different ones."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
-KEPT = "; brokers keep using the last valid keys, if any."
+KEPT = "; until then brokers use the last valid keys, if any, and refuse tokens signed with others."
 
 
 _Place = tuple[str, str]
@@ -169,7 +169,7 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
         if twin := _twin(one, declared[:number]):
             text = (
                 f"Token issuer {one.name} is ignored: token issuer {twin} has the same name or "
-                "issuer."
+                "issuer. Change or remove one of them in spec.tokenIssuers."
             )
             problems.append(Cause(reason=REFUSED, message=text))
             continue
@@ -215,7 +215,10 @@ async def _add(
             wanted.append(kept)
         return
     if text := malformed_issuer(found):
-        message = f"Token issuer {name} is ignored: {text}"
+        effect = (
+            "brokers use its last valid keys" if declared is None else "brokers refuse its tokens"
+        )
+        message = f"Token issuer {name} is invalid, so {effect}: {text}"
         problems.append(Cause(reason=REFUSED, message=message))
         if declared is None and name in known:
             wanted.append(known[name])  # the answer is wrong; the spec did not change
@@ -264,10 +267,16 @@ async def _accounts(term: Term) -> TokenIssuer:
     except Unavailable:
         raise
     except ApiError as error:
-        raise _NoKeys(f"Cannot read the keys of ServiceAccount tokens ({error})") from error
+        raise _NoKeys(
+            "The operator cannot read the keys with which the API server signs ServiceAccount "
+            f"tokens, and tries again every minute ({error})"
+        ) from error
     issuer = configuration.get("issuer")
     if not keys or not isinstance(issuer, str) or not issuer:
-        raise _NoKeys(f"The API server publishes no usable key at {OPENID_KEYS}")
+        raise _NoKeys(
+            "The API server publishes no issuer or no usable public key for ServiceAccount tokens "
+            f"at {OPENID_CONFIGURATION} and {OPENID_KEYS}"
+        )
     return TokenIssuer(
         name=SERVICE_ACCOUNTS,
         login="ServiceAccount",
@@ -301,13 +310,13 @@ async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
     try:
         found = await term.kube.get(CONFIG_MAPS, term.key[0], named)
     except NotFound as error:
-        raise _NoKeys(f"{begun} does not exist") from error
+        raise _NoKeys(f"{begun} does not exist; create it") from error
     try:
         keys = keys_of(msgspec.json.decode((found.get("data") or {}).get(key, "")))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _NoKeys(f"{begun} has no valid JSON under the key {key}") from error
+        raise _NoKeys(f"{begun} has no valid JSON under the key {key}; correct it") from error
     if not keys:
-        raise _NoKeys(f"{begun} contains no usable key under {key}")
+        raise _NoKeys(f"{begun} contains no usable public key under the key {key}; correct it")
     return _stated(declared, keys)
 
 

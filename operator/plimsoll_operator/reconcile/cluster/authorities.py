@@ -103,18 +103,21 @@ async def settled(
     if now != known:
         wanted = manifests.authority_secret(context, now, secret.name, secret.component)
         await write_secret(term, found, wanted)
+        steps = tuple(one.format(name=context.name) for one in NEXT_STEPS[secret.signs])
         logger.info(
-            "the operator wrote Secret %s/%s, which holds a CA of the cluster: %s",
-            *(namespace, secret.name, _said(known, now)),
+            "the operator wrote Secret %s/%s, which holds the %s CA of LogCluster %s: %s",
+            *(namespace, secret.name, secret.signs, context.name, _said(known, now, steps)),
         )
         certificate_times(term).saw_authority(secret.kind, now.current.certificate)
     return now
 
 
-def _said(known: Authorities | None, now: Authorities) -> str:
-    """Return a text for the log that says what differs between the CAs `known` and `now`."""
+def _said(known: Authorities | None, now: Authorities, steps: tuple[str, ...]) -> str:
+    """Return a text for the log that says what differs between the CAs `known` and `now`, and what
+    clients need. `steps`: a value of `NEXT_STEPS`."""
+    announced, signing, ended = steps
     if known is None:
-        return "the CA is new"
+        return "the CA is new, and signs certificates from now on"
     if replace(known, served=now.served) == now:
         return (
             f"the request {now.served!r} to rotate the CA is ignored, because the last rotation "
@@ -122,12 +125,10 @@ def _said(known: Authorities | None, now: Authorities) -> str:
             "you still want a rotation"
         )
     if now.announced is not None:
-        return "the next CA is announced and is trusted from now on"
-    return (
-        "the next CA signs certificates from now on"
-        if now.former
-        else ("the previous CA is no longer trusted")
-    )
+        return f"the next CA is in it too, and will sign certificates; {announced}"
+    if now.former:
+        return f"the next CA signs certificates from now on; {signing}"
+    return f"the previous CA is no longer trusted; {ended}"
 
 
 async def read_authorities(
@@ -142,8 +143,8 @@ async def read_authorities(
     known = manifests.authorities_of(secret)
     if known is None:
         raise Unreadable(
-            f"Secret {namespace}/{name} cannot be used: it does not hold the CAs that the operator "
-            "wrote"
+            f"Secret {namespace}/{name} cannot be used: it does not hold the CAs that the "
+            "operator wrote there, since another client changed or removed them"
         )
     return secret, known
 
@@ -175,9 +176,24 @@ KIND: AuthorityKind = "clients-authority"
 """Label value of the clients' CA in metrics."""
 KEPT = "; brokers keep using its last valid version, if any."
 MENDS = (
-    "Restore its content, or delete it: then a new CA is created, and only certificates that it "
-    "signs are valid."
+    "Restore its content, or delete it: then the operator makes a new CA and new certificates of "
+    "users, and brokers refuse the former ones. Each client must then load the Secret of its User."
 )
+CORRECT = "The owner of that CA must correct the object; brokers then read it by themselves."
+NEXT_STEPS = {
+    "clients": (
+        "brokers trust it too, and no client needs anything yet",
+        "each client must load the Secret of its User before the operator drops the previous CA",
+        "brokers refuse certificates that it signed",
+    ),
+    "listeners": (
+        "give all clients the ConfigMap {name}-listener-ca, which has it, before it signs",
+        "clients that have the present ConfigMap {name}-listener-ca need nothing",
+        "clients need nothing, and may drop it",
+    ),
+    "internal": ("nothing needs to be done",) * 3,
+}
+"""By what a CA signs: what follows from each step of its rotation, and what clients need."""
 
 
 @dataclass(slots=True)
@@ -205,7 +221,7 @@ async def _sought(
         trusted = authority_certificates(own.trusted)
     except Unreadable as error:
         # Only users' certificates depend on it; nothing else of the cluster waits.
-        sought.unusable = f"The clients CA of this cluster: {error}{KEPT} {MENDS}"
+        sought.unusable = f"The CA that signs users' certificates: {error}{KEPT} {MENDS}"
         sought.problems.append(sought.unusable)
         if OWN_AUTHORITY in known:
             sought.wanted.append(known[OWN_AUTHORITY])
@@ -303,14 +319,14 @@ async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
     unavailable."""
     source = _source(declared)
     place = declared.config_map or declared.secret
-    begun = f"Clients CA {declared.name}: {source}"
+    begun = f"The CA of clients' certificates that is named {declared.name!r}: {source}"
     if place is None or (declared.config_map and declared.secret):
         return f"{begun}: set exactly one of configMap and secret{KEPT}"
     kind = CONFIG_MAPS if declared.config_map is not None else SECRETS
     try:
         found = await term.kube.get(kind, term.key[0], place.name)
     except NotFound:
-        return f"{begun} does not exist{KEPT}"
+        return f"{begun} does not exist{KEPT} Create it, or correct the LogCluster."
     key = place.key or KEY_DEFAULT
     if declared.config_map is not None:
         bundle = str((found.get("data") or {}).get(key, "")).encode()
@@ -319,9 +335,9 @@ async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
     try:
         certificates = authority_certificates(bundle)
     except Unreadable as error:
-        return f"{begun}: {error}{KEPT}"
+        return f"{begun}: {error}{KEPT} {CORRECT}"
     if len(certificates) > CERTIFICATES_MAX:
-        return f"{begun}: it has more than {CERTIFICATES_MAX} certificates{KEPT}"
+        return f"{begun}: it has more than {CERTIFICATES_MAX} certificates{KEPT} {CORRECT}"
     if sum(map(len, certificates)) > BYTES_MAX // AUTHORITIES_MAX:
-        return f"{begun}: it has more than {BYTES_MAX // AUTHORITIES_MAX} bytes{KEPT}"
+        return f"{begun}: it has more than {BYTES_MAX // AUTHORITIES_MAX} bytes{KEPT} {CORRECT}"
     return ClientAuthority(name=declared.name, certificates=certificates, source=source)

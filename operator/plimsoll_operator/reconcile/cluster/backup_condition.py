@@ -47,7 +47,11 @@ def backup_conditions(term: Term) -> list[Condition]:
     if not state.end:
         return []
     if state.drill_failed:
-        text = f"The backup in {state.place} could not be restored in a drill: {state.drill_failed}"
+        text = (
+            "The operator could not restore the backup of the cluster's metadata in "
+            f"{state.place} in a test (a restore drill), so do not rely on the backup. The "
+            f"running cluster is not affected. {state.drill_failed}"
+        )
         return [condition(TYPE, False, "DrillFailed", text)]
     text = (
         f"The cluster's metadata is backed up in {state.place} within seconds of each change. "

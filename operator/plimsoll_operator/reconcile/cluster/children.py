@@ -189,7 +189,13 @@ async def reconcile_pod_monitor(term: Term, result: PassResult, context: Context
         raise
     except ApiError as error:
         if wanted is not None:
-            _tell(term, result, f"Cannot create the brokers' PodMonitor: {error.reply}.")
+            _tell(
+                term,
+                result,
+                "The operator cannot create or change the brokers' PodMonitor, so Prometheus may "
+                "not collect their metrics. Remove the cause, or remove spec.podMonitor: "
+                f"{error.reply}.",
+            )
 
 
 async def _remove(term: Term, context: Context) -> None:

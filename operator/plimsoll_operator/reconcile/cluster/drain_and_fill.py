@@ -153,8 +153,9 @@ def _waits(term: Term, one: Made, busy: Sequence[int]) -> Iterator[BlockedAction
     if one.phase == "Cancelled":
         reason = "RebalanceCancelled"
         until = (
-            f"Rebalance {one.name} was cancelled. Delete it to continue, or keep its brokers by "
-            "raising the count or removing the exclusion."
+            f"Rebalance {one.name}, which moves the replicas away from brokers that leave, was "
+            "cancelled. To continue, delete it; the operator then makes a new one. To keep the "
+            "brokers, raise their count or remove their exclusion."
         )
     elif one.phase == "Failed" or (one.phase == "Blocked" and one.message):
         reason, until = f"Rebalance{one.phase}", f"Rebalance {one.name}: {one.message}"

@@ -155,7 +155,10 @@ def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassed
             why = f"{gateway} cannot resolve the route's backend: {_told(one)}"
             return NotPassedOn(why, refused=True)
         return None
-    return NotPassedOn(f"{gateway} has not accepted the route yet", refused=False)
+    return NotPassedOn(
+        f"{gateway} has not accepted the TLSRoute yet; check that the Gateway's controller runs",
+        refused=False,
+    )
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
@@ -213,6 +216,8 @@ class OutsideObjects:
     routes: dict[str, Object] = field(default_factory=dict)
     # Kind of the routes, of the newest version that the API server serves.
     route_kind: Kind = TLS_ROUTES
+    # True if the routes could not be read: there may be some.
+    routes_unread: bool = False
     # Nodes that run brokers, as far as their addresses were needed.
     nodes: dict[str, Object] = field(default_factory=dict)
 
@@ -307,7 +312,7 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
     except ApiError as error:
         access.refused.append(f"Cannot delete the objects of removed listeners: {error.reply}.")
     else:
-        kept.swept = not declared
+        kept.swept = not declared and not access.objects.routes_unread
 
 
 def _brokers(term: Term) -> list[BrokerId]:
@@ -349,6 +354,7 @@ async def _list_routes(term: Term, context: Context, objects: OutsideObjects) ->
         except NotFound:
             continue
         except ApiError:
+            objects.routes_unread = True
             return
         objects.route_kind = kind
         return

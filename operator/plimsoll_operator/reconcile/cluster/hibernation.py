@@ -14,6 +14,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import HIBERNATION_SINCE, release_of
 from plimsoll_core.controller.brokers.hibernation import is_asleep
 from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import SetHibernation
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.phrasing import brokers_text
@@ -21,8 +22,15 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.deleted_claims import (
+    brokers_with_deleted_claims,
+    waits_for_claim,
+)
+from plimsoll_operator.reconcile.shared.hibernation import end_stops
+from plimsoll_operator.reconcile.work_queue import UNLESS_LASTING, Retry
 
 HIBERNATED = "Hibernated"
 LOOK_MS = 1_000
@@ -48,6 +56,12 @@ async def settle(term: Term, result: PassResult, cluster: LogCluster) -> None:
     if not wanted and not _may_wake(term, waking):
         result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
         return
+    if wanted and (deleted := await _deleted_claims(term)):
+        result.block(HIBERNATED, [waits_for_claim(term, b, "Hibernate") for b in sorted(deleted)])
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        return
+    if not wanted:
+        await _end_stops(term)
     answer = await term.ask(SetHibernation(hibernated=wanted))
     rows: tuple[BlockedAction, ...] = ()
     if isinstance(answer, Refused):
@@ -58,6 +72,28 @@ async def settle(term: Term, result: PassResult, cluster: LogCluster) -> None:
         rows = (BlockedAction(action="Hibernate", reason=answer.reason, until=text, since=now),)
         result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
     result.block(HIBERNATED, rows)
+
+
+async def _deleted_claims(term: Term) -> frozenset[BrokerId]:
+    try:
+        return await brokers_with_deleted_claims(term)
+    except ApiError as error:
+        text = (
+            "the operator cannot list the brokers' PersistentVolumeClaims, so the cluster does "
+            f"not hibernate yet; {UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
+
+
+async def _end_stops(term: Term) -> None:
+    try:
+        await end_stops(term)
+    except ApiError as error:
+        text = (
+            "the operator cannot change the brokers' StatefulSets, so the cluster does not wake "
+            f"from hibernation yet; {UNLESS_LASTING}: {error}"
+        )
+        raise Retry(text) from error
 
 
 def _may_wake(term: Term, waking: Waking) -> bool:

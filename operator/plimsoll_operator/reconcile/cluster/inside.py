@@ -116,8 +116,8 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
         # The CRD is older than this operator: only the log will remember the choice, later.
         logger.warning(
             "the operator cannot store the internal TLS mode in the LogCluster's status, because "
-            "the installed LogCluster CRD has no status.certificates; install the CRDs of this "
-            "release"
+            "the installed LogCluster CRD has no status.certificates, so only the metadata log "
+            "keeps the mode; install the CRDs of this release"
         )
         return
     text = (
@@ -193,13 +193,15 @@ async def held_by(term: Term, context: Context, broker_id: BrokerId) -> HeldByBr
 
 def _copy_closed(figures: BrokerFigures | None) -> str:
     if figures is None or figures.inside is None:
-        return "the broker has not sent a heartbeat yet."
+        return "the broker has not sent a heartbeat yet; start it if it is down."
     if figures.copied_offset is None:
         return (
             "the broker cannot update its copy of the metadata on disk, which still says "
             "Required (see the broker's log)."
         )
-    return "the broker still requires TLS." if figures.inside.only_tls else ""
+    return (
+        "the broker still requires TLS; it stops that by itself." if figures.inside.only_tls else ""
+    )
 
 
 UNDER_WAY_MS = 1_000
@@ -252,7 +254,11 @@ async def _show_at_once(term: Term, result: PassResult) -> None:
     try:
         _, known = await read_authorities(term, namespace, name)
     except Unreadable as error:
-        raise Retry(str(error)) from error
+        text = (
+            "the controller has no certificate to present to brokers; restore the content of the "
+            f"Secret of the CA of internal TLS: {error}"
+        )
+        raise Retry(text) from error
     if known is None and untouched:
         return  # a log that is empty does not say if brokers use TLS
     if known is None:
@@ -398,7 +404,9 @@ async def _take_back(
         elif one.copy_closed:
             busy = True
             progress.keeps = (
-                progress.keeps or f"Broker {one.broker_id} keeps its certificate: {one.copy_closed}"
+                progress.keeps
+                or f"Broker {one.broker_id} keeps its internal certificate until the change of "
+                f"internal TLS to Off is complete: {one.copy_closed}"
             )
         else:
             if one.files:
@@ -406,8 +414,8 @@ async def _take_back(
                 await write_secret(term, one.secret, wanted)
             await _allow(term, one.broker_id, ())
             logger.info(
-                "the operator removed the internal certificate of broker %d: internal TLS is "
-                "off, and the broker no longer needs the certificate",
+                "the operator removed the certificate for internal TLS of broker %d, because "
+                "internal TLS is off",
                 one.broker_id,
             )
     return kept, busy
@@ -434,7 +442,11 @@ async def _authorities(
     try:
         return await settled(term, context, secret, step)
     except Unreadable as error:
-        text = f"The internal CA is unusable: {error}; restore the content of its Secret."
+        text = (
+            "The CA of internal TLS, between brokers and the operator, is unusable, so brokers "
+            f"keep their present certificates; restore the content of its Secret: {error}. Clients "
+            "do not use this CA."
+        )
         result.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
         raise Retry(text) from error
 
@@ -538,7 +550,7 @@ async def _broker(
         wanted = manifests.with_inside(context, one.broker_id, one.secret, files)
         await write_secret(term, one.secret, wanted)
         logger.info(
-            "the operator wrote the internal certificates of broker %d (TLS mode %s)",
+            "the operator wrote the certificates for internal TLS of broker %d (mode %s)",
             one.broker_id,
             mode.decode(),
         )

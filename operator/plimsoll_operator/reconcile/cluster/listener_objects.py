@@ -31,11 +31,16 @@ logger = logging.getLogger("plimsoll.listeners")
 
 
 async def listed(term: Term, kind: Kind, context: Context) -> dict[str, Object]:
-    """Return the objects of `kind` that belong to listeners of this LogCluster, by name. Raises
-    ApiError."""
+    """Return the objects of `kind` that belong to listeners of this LogCluster, by name: those
+    that it owns, since others may have the same labels. Raises ApiError."""
     selector = f"{labels.CLUSTER}={context.name},{labels.COMPONENT}={labels.LISTENER_COMPONENT}"
     found = await term.kube.list(kind, context.namespace, label_selector=selector)
-    return {item["metadata"]["name"]: item for item in found.items}
+    uid = context.cluster.metadata.uid
+    return {item["metadata"]["name"]: item for item in found.items if uid in _owners(item)}
+
+
+def _owners(body: Object) -> list[str]:
+    return [owner["uid"] for owner in body["metadata"].get("ownerReferences") or ()]
 
 
 async def applied(
@@ -56,12 +61,11 @@ async def applied(
 async def remove_others(
     term: Term, kind: Kind, context: Context, there: dict[str, Object], kept: Collection[str]
 ) -> None:
-    """Delete the objects of `kind` in `there` that this LogCluster owns, except those named in
+    """Delete the objects of `kind` in `there`, which this LogCluster owns, except those named in
     `kept`."""
     for name in sorted(there.keys() - set(kept)):
         meta = there[name]["metadata"]
-        owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
-        if context.cluster.metadata.uid not in owners or meta.get("deletionTimestamp"):
+        if meta.get("deletionTimestamp"):
             continue
         logger.info(
             "the operator deletes %s %s, because no listener uses it any more", kind.kind, name
@@ -136,7 +140,10 @@ async def ask(
         return {one.name: NOT_INSTALLED for one in listeners}
     except ApiError as error:
         # Also if cert-manager's webhooks do not answer: they are not part of the API server.
-        why = f"the API server did not list or delete Certificates: {error.reply}"
+        why = (
+            "the operator cannot list or delete cert-manager Certificates, so it does not apply "
+            f"the listener's Certificate: {error.reply}"
+        )
         return {one.name: why for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:

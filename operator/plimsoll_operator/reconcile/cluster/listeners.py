@@ -63,8 +63,12 @@ NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
 """Label value of the listeners' CA in metrics."""
 FOREIGN = "SecretForeign"
-KEPT = "; brokers keep showing their previous certificate, if any."
-MENDS = "Restore its content, or delete it: then a new CA is created, which clients must trust."
+KEPT = "; brokers keep presenting their previous certificate, if any."
+MENDS = (
+    "Restore its content, or delete it: then the operator makes a new CA, and all clients of "
+    "listeners with TLS need the new ConfigMap {name}-listener-ca."
+)
+GIVEN = "The owner of the Secret must correct it; brokers then present it within a minute."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +191,8 @@ async def _certificates(
         try:
             authorities = await _authorities(term, result, context)
         except Unreadable as error:
-            problems.append(f"The listener CA of this cluster: {error}{KEPT} {MENDS}")
+            begun, mends = "The CA that signs brokers' listener certificates", MENDS
+            problems.append(f"{begun}: {error}{KEPT} {mends.format(name=context.name)}")
     sources = _Sources(authorities=authorities, given=given, outside=access.names)
     whys = [await _broker(term, result, context, one, listeners, sources) for one in brokers]
     return problems, [why for why in whys if why]
@@ -224,13 +229,13 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
     try:
         secret = await term.kube.get(SECRETS, term.key[0], name)
     except NotFound:
-        return None if issued else f"{begun} does not exist{KEPT}"
+        return None if issued else f"{begun} does not exist{KEPT} {GIVEN}"
     data = manifests.data_of(secret)
     if "tls.crt" not in data or "tls.key" not in data:
-        return f"{begun} lacks tls.crt or tls.key{KEPT}"
+        return f"{begun} lacks tls.crt or tls.key{KEPT} {GIVEN}"
     pair = KeyPair(certificate=data["tls.crt"], key=data["tls.key"])
     why = why_unusable(pair)
-    return f"{begun}: {why}{KEPT}" if why else pair
+    return f"{begun}: {why}{KEPT} {GIVEN}" if why else pair
 
 
 # --- the cluster's own authority ---------------------------------------------------------------

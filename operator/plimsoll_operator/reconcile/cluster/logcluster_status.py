@@ -6,17 +6,19 @@ Called by the status writer; computed from the committed image and the reconcile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from plimsoll_core.errors import Reason
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.cluster_status import (
     BLOCKED_MAX,
     BlockedAction,
     CertificatesStatus,
     LogClusterStatus,
+    MetadataRestoreStatus,
     Versions,
 )
 from plimsoll_operator.api.conditions import condition, unready
@@ -32,9 +34,11 @@ from plimsoll_operator.reconcile.cluster.inside import certificates_status, wait
 from plimsoll_operator.reconcile.cluster.maintenance_hours import hours_conditions
 from plimsoll_operator.reconcile.cluster.membership import unsettled
 from plimsoll_operator.reconcile.cluster.release_versions import versions
+from plimsoll_operator.reconcile.cluster.unrestored import still_unrestored
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.shared.broker_rolls import rolls_condition, rolls_of, troubles_text
 from plimsoll_operator.reconcile.shared.pinned_choices import choices_of, part_of
+from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.status.cluster_conditions import (
     DURABLE,
     cluster_conditions,
@@ -43,6 +47,7 @@ from plimsoll_operator.status.cluster_conditions import (
     told_by,
 )
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status, pools_status
+from plimsoll_operator.status.limits_condition import limits_condition
 from plimsoll_operator.status.metadata_restored_condition import offers
 from plimsoll_operator.status.status_writer import StatusDraft
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
@@ -91,7 +96,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
         backup=backup_status(term),
-        metadata_restore=offers(term.controller.not_restored),
+        metadata_restore=_metadata_restore(term, key),
     )
     rolling = rolls_of(term).rolling
     if rolling is not None and rolling.staged is not None:
@@ -99,7 +104,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     told = told_by(term.controller.soft.contacts)
     whys = external_whys(term)
     found_so = cluster_conditions(image, status, troubles_text(rolls_of(term).troubles), told, whys)
-    shown = {c.type: c for c in (*found_so, *_notes(term))}
+    notes = {c.type: c for c in _notes(term)}
+    shown = {c.type: c for c in found_so} | notes
     durable = metadata_durable(term.controller)
     if durable is None:  # not all heartbeats arrived yet: keep what is shown
         before = term.objects.clusters.conditions(key)
@@ -111,11 +117,10 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     elif shown["Reconciling"].status == "False" and (edit := unsettled(term, found)):
         shown["Reconciling"] = edit
     shown |= {one.type: one for one in hibernation_conditions(image, found)}
+    if (beyond := limits_condition(image, sum(1 for _ in term.objects.clusters))) is not None:
+        shown[beyond.type] = beyond
     if (stalled := shown.get("Stalled")) and stalled.status == "True":
-        shown["Ready"] = unready(shown["Ready"], stalled)
-        if shown["Reconciling"].status != "True":
-            text = "The spec is not fully applied; see the condition Stalled."
-            shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
+        _show_stall(shown, stalled, notes)
     return StatusDraft(
         uid=found.metadata.uid,
         status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
@@ -123,6 +128,18 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
     )
+
+
+def _show_stall(
+    shown: dict[str, Condition], stalled: Condition, notes: Mapping[str, Condition]
+) -> None:
+    """Have the other conditions `shown` follow from `stalled`. A cause in `notes` that stops the
+    service says so itself."""
+    if "Ready" not in notes:
+        shown["Ready"] = unready(shown["Ready"], stalled)
+    if shown["Reconciling"].status != "True":
+        text = "The spec is not fully applied; see the condition Stalled."
+        shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
 
 
 def _observed(term: Term, key: Key) -> int:
@@ -152,8 +169,7 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
     status = LogClusterStatus(
         cluster_id=led,
-        metadata_restore=offers(term.controller.not_restored),
-        conditions=tuple(term.shown.notes.values()),
+        conditions=tuple(_shown_notes(term).values()),
     )
     return StatusDraft(
         uid=found.metadata.uid,
@@ -165,13 +181,44 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
 
 
 def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterStatus:
-    """Return the status with the stored choices of the operator (release, mode of internal TLS)
-    kept. Used for a status that contains little else."""
+    """Return the status with what is stored there kept: the choices of the operator (release, mode
+    of internal TLS), and those that a person has. Used for a status that contains little else."""
     return msgspec.structs.replace(
         status,
         versions=_versions_before(term, key),
         certificates=_certificates_before(term, key),
+        metadata_restore=_metadata_restore(term, key),
     )
+
+
+def _metadata_restore(term: Term, key: Key) -> MetadataRestoreStatus | None:
+    """Return what this controller has not restored. While it has found nothing itself, return what
+    the last attempt to restore the log has not, as the status shows it: that may have been another
+    operator's."""
+    controller = term.controller
+    if controller.not_restored is not None and not controller.restores:
+        return offers(controller.not_restored)
+    return _restore_before(term, key)
+
+
+def _restore_before(term: Term, key: Key) -> MetadataRestoreStatus | None:
+    controller = term.controller
+    if controller.active:
+        return None
+    if (why := controller.stalled) and why.known_reason is not Reason.MetadataRegressed:
+        return None  # the log has another fault now
+    return part_of(term.objects.clusters.choices(key), "metadataRestore", MetadataRestoreStatus)
+
+
+def _shown_notes(term: Term) -> dict[str, Condition]:
+    """Return `ShownState.notes`. While the controller tries again to restore its log, the cause
+    says what the last attempt has not restored, so that a person can act meanwhile."""
+    shown, source = term.shown, StallSource.CONTROLLER
+    now, before = shown.stall_causes.get(source), _restore_before(term, term.key)
+    if now is None or not now.waits or before is None:
+        return shown.notes
+    kept = still_unrestored(before, term.objects.clusters.conditions(term.key), term.key)
+    return replace(shown, stall_causes={**shown.stall_causes, source: kept}).notes
 
 
 def _versions_before(term: Term, key: Key) -> Versions | None:
@@ -200,7 +247,7 @@ def _notes(term: Term) -> list[Condition]:
         ),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: cluster_memory(term).unclean.condition(term.now_ms()),
-    } | term.shown.notes
+    } | _shown_notes(term)
     notes |= {one.type: one for one in (*hours_conditions(term), *backup_conditions(term))}
     if (secure := secure_condition(term.image, waits_of(term))) is not None:
         notes[secure.type] = secure

@@ -267,7 +267,10 @@ def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedActi
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
-    text = f"deleted pod {pod['metadata']['name']}, which failed to terminate in time"
+    text = (
+        f"the operator deleted pod {pod['metadata']['name']} by force, because it did not "
+        "terminate in time"
+    )
     yield blocked(term, broker_id, "PodRemains", text)
 
 

@@ -40,8 +40,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         still = await term.controller.snapshotter.lost() if lost else ()
     except MetadataLogError as error:
         text = (
-            "Objects of the metadata log were deleted, and writing a snapshot to replace them "
-            f"failed: {error}."
+            "Objects of the metadata log were deleted. The controller still has their content, "
+            f"but could not write a snapshot that replaces them. It tries again: {error}."
         )
         why = Cause(reason=Reason.MetadataRegressed.name, message=text)
         result.stall(StallSource.METADATA_LOG, why)

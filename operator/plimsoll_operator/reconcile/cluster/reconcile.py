@@ -118,7 +118,11 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        text = f"The API server rejected a request, which is sent again: {error}"
+        text = (
+            "The API server rejected a request of the operator, so the spec of this LogCluster "
+            "is not fully applied. Remove the cause (quota, admission or RBAC); the operator "
+            f"tries again: {error}"
+        )
         why = Cause(reason="ChildRefused", message=text)
         result.stall(StallSource.CHILDREN, why)
         raise Retry(str(error)) from error

@@ -5,7 +5,9 @@ restored. So this runs before the term commits anything: it creates the objects 
 start and to offer their copies, with certificates of the internal CA, which is made anew if it is
 gone. A copy may demand TLS, whatever the spec states. Until the log is restored the controller
 admits only the certificates that were written here: their holders run in pods that mount the
-brokers' Secrets. The LogCluster's reconciler commits these certificates afterwards.
+brokers' Secrets. The LogCluster's reconciler commits these certificates afterwards. While a log is
+damaged, nothing tells which certificates were committed: any that the CA signed is admitted, and
+plaintext unless the status shows that brokers have certificates.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_core.security.inside import (
@@ -25,9 +28,12 @@ from plimsoll_core.security.inside import (
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
 from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import CertificatesStatus, MetadataRestoreStatus
+from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import SECRETS
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import inside_rotation
@@ -53,9 +59,10 @@ from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.shared import pinned_choices
 from plimsoll_operator.reconcile.shared.certificate_signing import certificate_ms
-from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context, part_of
 from plimsoll_operator.reconcile.stall_causes import Cause
 from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.metadata_restored_condition import way_out
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -97,6 +104,16 @@ def admitted(term: Term) -> Inside:
     return Inside(mode=committed.mode, certificates=merged)
 
 
+def demands_tls(term: Term) -> bool:
+    """Return True if peers without a certificate are refused though the image does not say so: the
+    log cannot be read, and the LogCluster shows that its brokers have certificates. Otherwise a
+    stranger could offer copies of the metadata in their names."""
+    if term.image.brokers:
+        return False
+    shown = part_of(term.objects.clusters.choices(term.key), "certificates", CertificatesStatus)
+    return shown is not None and shown.internal.mode == inside.NAMES[InsideMode.REQUIRED]
+
+
 def cause(broker_ids: Iterable[BrokerId]) -> Cause:
     """Return the cause to show while the controller waits for copies of the brokers."""
     text = (
@@ -109,6 +126,21 @@ def cause(broker_ids: Iterable[BrokerId]) -> Cause:
 def restoring(text: str) -> Cause:
     """Return the cause to show while the controller restores its log by itself."""
     return Cause(reason=RESTORING, message=text, serves=False, waits=True)
+
+
+def still_unrestored(
+    before: MetadataRestoreStatus, conditions: Iterable[Condition], key: Key
+) -> Cause:
+    """Return the cause to show while the controller tries again to restore its log: what the last
+    attempt has not restored, `before`, in its own words if `Ready` among the `conditions` shows
+    them."""
+    reason = Reason.MetadataRegressed.name
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    if ready is not None and (ready.status, ready.reason) == ("False", reason):
+        return Cause(reason=reason, message=ready.message, serves=False)
+    choice = before.choices[0].value if before.choices else ""
+    text = f"The metadata log is not restored: {'; '.join(before.doubts)}".rstrip(".")
+    return Cause(reason=reason, message=f"{text}.{way_out(key, choice)}", serves=False)
 
 
 async def bring_up(term: Term, broker_ids: Iterable[BrokerId]) -> PassResult:
@@ -145,7 +177,8 @@ async def _certificates(
         _show(term, result, authorities)
     except (Unreadable, BadCertificate) as error:
         raise Retry(
-            f"The internal CA is unusable: {error}; restore the content of its Secret."
+            "The CA of internal TLS is unusable, so brokers get no certificates; restore the "
+            f"content of its Secret: {error}."
         ) from error
     admits = Inside(mode=InsideMode.REQUIRED, certificates=tuple(rows))
     started_brokers(term).admits = admits
@@ -189,8 +222,8 @@ async def _broker(
         manifest = manifests.with_inside(context, broker_id, secret, wanted)
         await write_secret(term, secret, manifest)
         logger.info(
-            "the operator wrote the internal certificates of broker %d, so that the broker can "
-            "send its copy of the metadata",
+            "the operator wrote the certificates for internal TLS of broker %d, so that the "
+            "broker can send its copy of the metadata log, which the operator restores",
             broker_id,
         )
     return describe(pair.certificate).sha256

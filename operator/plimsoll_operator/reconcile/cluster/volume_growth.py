@@ -13,6 +13,7 @@ import logging
 from typing import Any, Final
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import counted
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import timestamp
@@ -26,12 +27,12 @@ from plimsoll_operator.manifests.statefulset import claim_metadata
 from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.shared.deleted_claims import DELETED
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.volumes")
 
 CANNOT_GROW = "VolumeCannotGrow"
-DELETED = "VolumeDeleted"
 GROW: Final = "GrowVolume"
 
 
@@ -114,8 +115,8 @@ async def _merge(term: Term, claim: Object, added: dict[str, Any]) -> Object | N
         return await term.kube.merge(VOLUME_CLAIMS, term.key[0], name, patch)
     except (NotFound, Rejected) as error:
         logger.info(
-            "the operator cannot label PersistentVolumeClaim %s and tries again later; nothing "
-            "waits for the label: %s",
+            "the operator cannot write its labels to PersistentVolumeClaim %s and tries again "
+            "later; nothing needs to be done: %s",
             *(name, error),
         )
         return None
@@ -164,12 +165,13 @@ def _say_refused(
         result.unstall(StallSource.VOLUME_GROWTH)
         return
     claim, why = refused[0]
+    name, asked = claim["metadata"]["name"], _asked(claim)
     stated = claim["spec"].get("storageClassName")
     text = (
-        f"storage.size asks for {_wanted(context, claim)}, but {len(refused)} volumes cannot grow "
-        f"({claim['metadata']['name']} stays at {_asked(claim)}): {why}. Set storage.size back "
-        f"to {_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand "
-        "volumes."
+        f"storage.size asks for {_wanted(context, claim)}, but the API server refuses to let "
+        f"{counted(len(refused), 'PersistentVolumeClaim')} grow ({name} stays at {asked}): {why}. "
+        f"Set storage.size back to {asked}, or set allowVolumeExpansion: true in "
+        f"{f'StorageClass {stated}' if stated else 'their StorageClass'}."
     )
     result.stall(StallSource.VOLUME_GROWTH, Cause(reason=CANNOT_GROW, message=text))
 
@@ -181,9 +183,10 @@ def _say_deleted(term: Term, result: PassResult, deleted: list[Object]) -> None:
     names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
     pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
     text = (
-        f"The volume claims {names} were deleted; each is removed, with its data, when its pod "
-        f"stops. While all partitions are in sync, delete the pods ({pods}) one at a time: each "
-        "broker comes back with an empty volume and copies its replicas from the others."
+        f"The PersistentVolumeClaims {names} were deleted by another client; Kubernetes removes "
+        "each, with its broker's data, when the broker's pod stops. While all partitions are in "
+        f"sync, delete the pods ({pods}) one at a time: each broker then gets an empty volume and "
+        "copies its replicas from the other brokers."
     )
     result.stall(StallSource.DELETED_VOLUMES, Cause(reason=DELETED, message=text))
 

@@ -39,6 +39,7 @@ from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
 from plimsoll_operator.status.broker_status import BrokerSeen, ShownBroker, broker_status, view_of
 from plimsoll_operator.status.status_writer import StatusDraft
 
+CATCHES_UP = "it has registered, but has not yet caught up with the cluster's metadata"
 WHY_LENGTH_MAX = 1_000
 OF_ONE = (
     BrokerFenced,
@@ -78,7 +79,7 @@ class BrokerMemory:
             if isinstance(record, BrokerFenced):
                 self._away(record.broker_id, record.cause, now_ms)
             elif isinstance(record, BrokerRegistered):
-                self._away(record.broker_id, "it has registered but not caught up yet", now_ms)
+                self._away(record.broker_id, CATCHES_UP, now_ms)
             elif isinstance(record, BrokerUnfenced):
                 self.fenced.pop(record.broker_id, None)
         return changed

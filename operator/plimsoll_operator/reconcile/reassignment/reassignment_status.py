@@ -88,6 +88,9 @@ def _why(
     match phase:
         case "Blocked":
             return answer.reason, answer.message
+        case "Failed" if not row.total:
+            text = "This Reassignment is not tried again; correct that in another one."
+            return row.reason, f"{row.message} {text}"
         case "Failed":
             return row.reason, row.message
         case "Completed" if row.total == 0:

@@ -237,7 +237,7 @@ def approval_reason(
     if approved in shown:
         return "PlanChanged", f"The approved plan is out of date. {ask}"
     if approved:
-        text = f"spec.approvedPlan is {approved}, which matches no recent plan."
+        text = f"spec.approvedPlan is {approved}, which matches no recent plan, so nothing moves."
         return "UnknownPlan", f"{text} {ask}"
     return "AwaitingApproval", ask
 
@@ -267,6 +267,7 @@ def wish_of(
         even_load=_goals(found),
         disks=reported.disks,
         traffic=traffic,
+        replicas=reported.replicas,
     )
 
 

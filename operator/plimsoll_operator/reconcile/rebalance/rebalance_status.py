@@ -167,7 +167,8 @@ def _planned(view: View) -> Condition | None:
                 "Planned",
                 True,
                 "Planned",
-                "The plan of the Rebalance was made earlier and is in force; status.plan shows it.",
+                "The plan of the Rebalance was made earlier and is still valid; status.plan "
+                "shows it.",
             )
             if known
             else None
@@ -192,8 +193,8 @@ def _planned(view: View) -> Condition | None:
         text = f"The plan moves {plan.moved_replicas} replicas, the fewest possible."
         return condition("Planned", True, "MinimalMoves", text + unknown)
     text = (
-        f"The plan moves {plan.moved_replicas} replicas; {plan.lower_bound} would suffice for "
-        "even counts, without racks and the placement formula."
+        f"The plan moves {plan.moved_replicas} replicas. Even replica counts alone need "
+        f"{plan.lower_bound} moves; racks and the placement formula need the others."
     )
     return condition("Planned", True, "MovesForPlacement", text + unknown)
 

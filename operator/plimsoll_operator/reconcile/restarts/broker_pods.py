@@ -35,11 +35,13 @@ its node's kubelet counts as unresponsive."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
     """The StatefulSet (`owner`) and the pod of a broker, as just read from the API server. `pod` is
-    None if it does not exist."""
+    None if it does not exist. `claim_deleted`: True if the data goes when the pod stops
+    (`deleted_claims`)."""
 
     broker_id: BrokerId
     owner: Object
     pod: Object | None
+    claim_deleted: bool = False
 
     @property
     def template_revision(self) -> str:

@@ -52,6 +52,10 @@ from plimsoll_operator.reconcile.restarts.rollout_stages import (
     rollout_status,
 )
 from plimsoll_operator.reconcile.shared.broker_rolls import Rolling, rolls_of
+from plimsoll_operator.reconcile.shared.deleted_claims import (
+    brokers_with_deleted_claims,
+    waits_for_claim,
+)
 from plimsoll_operator.reconcile.shared.hibernation import stopped_of
 from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
@@ -84,7 +88,11 @@ async def _reconcile(term: Term, result: PassResult) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        text = f"The API server rejected a request, which is sent again: {error}"
+        text = (
+            "The API server rejected a request by which the operator restarts brokers, so "
+            "restarts wait. Remove the cause (quota, admission or RBAC); the operator tries "
+            f"again: {error}"
+        )
         why = Cause(reason=REFUSED, message=text)
         result.stall(StallSource.RESTARTS, why)
         raise Retry(str(error)) from error
@@ -119,6 +127,8 @@ class RestartReconciler:
                 seen[at] = one = await stateful_set_repair.restore(
                     self.term, self.result, self.context, one
                 )
+            if one.claim_deleted and one.broker_id in stopped_of(self.term):
+                self.waits.append(waits_for_claim(self.term, one.broker_id, "Hibernate"))
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
                 waits = await replace_pod(self.term, one.broker_id, one.pod)
                 self.stuck += [] if waits is None else [waits]
@@ -134,12 +144,13 @@ class RestartReconciler:
             await self._sweep(seen)
 
     async def _look(self) -> list[PodState]:
-        """Read all StatefulSets and pods of brokers from the API server, not from a cache. Return
-        those of members, in order of their ids."""
+        """Read all StatefulSets, pods and volume claims of brokers from the API server, not from a
+        cache. Return those of members, in order of their ids."""
         namespace, name = self.term.key
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
         sets = await self.term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
         pods = await self.term.kube.list(PODS, namespace, label_selector=ours)
+        deleted = await brokers_with_deleted_claims(self.term)
         self.now_ms = pods.server_ms or self.term.now_ms()
         by_name = {pod["metadata"]["name"]: pod for pod in pods.items}
         seen = []
@@ -154,7 +165,8 @@ class RestartReconciler:
             pod = by_name.get(labels.broker_pod(name, broker_id))
             self._note_node(broker_id, pod)
             if broker_id in self.term.image.members:
-                seen.append(PodState(broker_id=broker_id, owner=item, pod=pod))
+                going = broker_id in deleted
+                seen.append(PodState(broker_id=broker_id, owner=item, pod=pod, claim_deleted=going))
         return sorted(seen, key=lambda one: one.broker_id)
 
     def _note_node(self, broker_id: BrokerId, pod: Object | None) -> None:
@@ -188,7 +200,9 @@ class RestartReconciler:
     # --- with a grant ---------------------------------------------------------------------------
 
     async def _begin(self, one: PodState) -> None:
-        if await self._ask(one, one.pod_uid):
+        if one.claim_deleted:
+            self.waits.append(waits_for_claim(self.term, one.broker_id, RESTART))
+        elif await self._ask(one, one.pod_uid):
             await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
     async def _ask(self, one: PodState, pod_uid: str | None) -> bool:
@@ -255,6 +269,9 @@ class RestartReconciler:
                 STATEFUL_SETS, stateful_set_repair.with_spec(one, template=template)
             )
         if one.pod is None or one.terminating or one.pod_uid != grant.pod_uid:
+            return
+        if one.claim_deleted:
+            self.waits.append(waits_for_claim(self.term, one.broker_id, RESTART))
             return
         name = one.pod["metadata"]["name"]
         logger.info(

@@ -77,7 +77,7 @@ def _awaiting_approval(plain: Rollout, approved: str | None) -> Rollout:
     if approved == plain.revision:
         return plain
     first = plain.stages[0].name
-    until = f"spec.rollout.approved is {plain.revision}; only pool {first} rolls before that"
+    until = f"spec.rollout.approved is {plain.revision}; only pool {first} is restarted before that"
     return replace(plain, hold=_hold(APPROVAL, until))
 
 
@@ -119,17 +119,18 @@ def rollout_status(
     waiting = [one for one in rollout.stages if {*one.broker_ids} & {*held} and one not in rolling]
     next_, timed = None, None
     text = "".join(
-        f"Pool {pool.name} ({brokers_text(pool.broker_ids)}) rolls. " for pool in rolling
+        f"Pool {pool.name} ({brokers_text(pool.broker_ids)}) is being restarted. "
+        for pool in rolling
     )
     if waiting:
         next_ = waiting[0].name
         if rolling:
-            text += f"Pool {next_} is next, once pool {rolling[0].name} is in sync."
+            text += f"Pool {next_} is restarted next, once pool {rolling[0].name} is in sync."
         elif rollout.hold is not None:
-            text += f"Pool {next_} is next, and waits until {rollout.hold.until}."
+            text += f"Pool {next_} is restarted next, and waits until {rollout.hold.until}."
             timed = rollout.until_ms
         else:
-            text += f"Pool {next_} is next, once the pools before it are in sync."
+            text += f"Pool {next_} is restarted next, once the pools before it are in sync."
     return RolloutStatus(
         revision=rollout.revision,
         pool=rolling[0].name if rolling else None,

@@ -41,7 +41,9 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
     with the StatefulSet as it is then."""
     meta = one.owner["metadata"]
     wanted = revision(context.of_broker(one.broker_id))
-    replicas = int(one.broker_id not in stopped_of(term))
+    # A pod with a deleted claim is not stopped: its data would go.
+    keeps = one.claim_deleted and bool(one.owner["spec"]["replicas"])
+    replicas = int(keeps or one.broker_id not in stopped_of(term))
     now = (meta["generation"], wanted)
     known = compared_sets(term).get(meta["uid"])
     if known is not None and known.now == now and one.owner["spec"]["replicas"] == replicas:

@@ -48,8 +48,8 @@ def rolls_of(term: Term) -> BrokerRolls:
 
 def rolls_condition(rolling: Rolling) -> Condition:
     one = len(rolling.revisions) == 1
-    wanted = f"revision {rolling.revisions[0]}" if one else "the revision of their pool"
-    text = f"{rolling.current} of {rolling.total} brokers run {wanted}."
+    wanted = f"revision {rolling.revisions[0]}" if one else "their pool's newest revision"
+    text = f"{rolling.current} of {rolling.total} brokers run {wanted} of the pod template."
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
     if rolling.staged is not None and rolling.staged.message:

@@ -7,12 +7,13 @@ Verifications: a Verification's driver logs in as a User.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster.listener_peers import endpoint
 from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES, ScramMechanism
+from plimsoll_operator.api.selectors import allows
 from plimsoll_operator.api.user import User
 from plimsoll_operator.reconcile.reconcile_term import Term
 
@@ -31,12 +32,26 @@ class Bootstrap(NamedTuple):
     listener: str = ""
 
 
-def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
+def closed_to(term: Term, namespace: str, namespace_labels: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the internal listeners that pods of the namespace do not reach, by the
+    listeners' `allowedNamespaces`."""
+    declared = term.cluster.listeners if term.cluster is not None else ()
+    limited = (one for one in declared if one.allowed_namespaces is not None and not one.external)
+    return frozenset(
+        one.name
+        for one in limited
+        if namespace != term.key[0] and not allows(one.allowed_namespaces, namespace_labels)
+    )
+
+
+def bootstrap_of(term: Term, logins: Sequence[str], unreached: Container[str] = ()) -> Bootstrap:
     """Return the first listener that asks for one of `logins` (names as in a listener's
-    `authentication`), internal listeners first. Return an empty Bootstrap if there is none."""
+    `authentication`), internal listeners first, and last those with names in `unreached`. Return an
+    empty Bootstrap if there is none."""
     image = term.image
     # Users' Secrets are for pods: external listeners come last.
-    for listener in sorted(image.listeners, key=lambda one: one.external):
+    ordered = sorted(image.listeners, key=lambda one: (one.name in unreached, one.external))
+    for listener in ordered:
         if not set(logins).intersection(listener.authentication):
             continue
         found = (endpoint(broker, listener.name) for _, broker in sorted(image.brokers.items()))

@@ -14,7 +14,8 @@ topic's id. An object that may not declare topics of that name is ignored. An ob
 unreadable spec counts if its cluster and name can be read.
 
 A mass deletion is reported as soon as it happens, with the way to acknowledge it. The controller
-counts the objects and removes no data of them (`topic_deletion` of the core).
+counts the objects and removes no data of them (`topic_deletion` of the core). The same holds for
+each object that is missing since the metadata log was restored.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ import msgspec
 
 from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.cluster.model import ClusterImage, Topic, TopicObject
-from plimsoll_core.controller.topics.topic_deletion import most_vanished
+from plimsoll_core.controller.topics.topic_deletion import (
+    LOST_WITH_STORAGE,
+    missing_since_restore,
+    most_vanished,
+)
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused, TopicObjectGone
 from plimsoll_operator.api import topic as api
@@ -153,8 +158,9 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     result of `counts_since`."""
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning(
-            "topic %s is kept although its Topic object is gone: the CRD was recreated since the "
-            "object was last seen; create the object again to manage the topic by it",
+            "topic %s and its data are kept although its Topic object is gone, because the Topic "
+            "CRD was deleted and created again; apply the Topic object again to manage the topic "
+            "by it",
             topic.name,
         )
         return False
@@ -209,13 +215,19 @@ def _say(term: Term, result: PassResult, refusals: list[str], server_ms: int) ->
     if cluster is None:
         return
     _, most = _limits(cluster)
-    mass = mass_deletion(term.image, most, acknowledged_until_ms(cluster), server_ms)
-    text = sentence(mass, cluster, most) if mass else next(iter(refusals), "")
+    until_ms = acknowledged_until_ms(cluster)
+    mass = mass_deletion(term.image, most, until_ms, server_ms)
+    lost = missing_since_restore(term.image, until_ms)
+    if mass:
+        text = sentence(mass, cluster, most)
+    else:
+        text = _lost_text(lost, cluster) if lost else next(iter(refusals), "")
     if not text:
         _no_mass_deletion(term, result)
         return
     reason = Reason.MassDeletion.name
-    key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
+    newest_ms = mass.newest_ms if mass else lost[-1][0] if lost else server_ms
+    key = f"mass-deletion-{newest_ms}"
     event = Occurrence(key=key, reason=reason, message=text[:LENGTH_MAX], warning=True)
     result.stall(StallSource.ABSENT_TOPICS, Cause(reason=reason, message=text), event)
 
@@ -384,6 +396,14 @@ def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
         f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for "
         "good."
     )
+
+
+def _lost_text(lost: list[tuple[int, str]], cluster: LogCluster) -> str:
+    """Return the sentence that reports the result `lost` of `missing_since_restore`."""
+    names = ", ".join(name for _, name in lost[:NAMES_MAX])
+    more = len(lost) - NAMES_MAX
+    text = LOST_WITH_STORAGE.format(names + (f" and {more} more" if more > 0 else ""))
+    return f"{text} {way_out(cluster, lost[-1][0])}"
 
 
 def is_acknowledged(topic: Topic, cluster: LogCluster, now_ms: int) -> bool:

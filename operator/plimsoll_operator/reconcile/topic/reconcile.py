@@ -69,7 +69,11 @@ def _not_followed(term: Term, key: Key) -> str:
         unread = term.objects.topics.unread(key)
         return unread.sentence if unread else ""
     if term.missing.intersection(("topics", "brokers")):
-        return f"LogCluster {term.key[0]}/{term.key[1]}: its spec.topics cannot be read."
+        return (
+            "The operator cannot decode spec.topics or spec.brokers of LogCluster "
+            f"{term.key[0]}/{term.key[1]}, so it does not apply this Topic. Correct the "
+            "LogCluster."
+        )
     return ""
 
 
@@ -100,7 +104,9 @@ def _refuse(term: Term, result: PassResult, topic: Topic, reason: str, message: 
             key=f"refused-{topic.metadata.uid}-{reason}",
             undoes=f"accepted-{topic.metadata.uid}",
             reason="TopicRefused",
-            message=f"Topic {topic.topic_name}: {reason}: {message}"[:LENGTH_MAX],
+            message=(f"The spec of Topic {topic.topic_name} is refused ({reason}): {message}")[
+                :LENGTH_MAX
+            ],
             warning=True,
             about=about_seen(TOPICS.kind, topic.metadata),
         )
@@ -113,7 +119,10 @@ def _accepted(topic: Topic, before: Condition) -> Occurrence:
         key=f"accepted-{topic.metadata.uid}",
         undoes=f"refused-{topic.metadata.uid}-{before.reason}",
         reason="TopicAccepted",
-        message=f"Topic {topic.topic_name} now matches its spec; before: {before.reason}.",
+        message=(
+            f"Topic {topic.topic_name} now matches its spec, which was refused before "
+            f"({before.reason})."
+        ),
         about=about_seen(TOPICS.kind, topic.metadata),
     )
 

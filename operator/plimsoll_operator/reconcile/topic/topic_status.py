@@ -22,6 +22,7 @@ import msgspec
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.controller.partitions.unclean_recovery import Outlook
 from plimsoll_core.errors import Refusal
+from plimsoll_core.phrasing import counted, first_few
 from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
 from plimsoll_operator.api import topic as api
@@ -157,14 +158,14 @@ def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
 def _serving(partitions: list[Partition], sight: Sight) -> Condition:
     """Return the condition Ready as it follows from the health of the partitions alone."""
     offline = [p for p in partitions if p.leader is None]
-    under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
+    under = [p for p in partitions if p.leader is not None and margin(p) < 0]
     if offline:
         worst = min(offline, key=_badness)
         return condition(
             "Ready",
             False,
             "PartitionsOffline",
-            f"{len(offline)} of {len(partitions)} partitions have no leader; "
+            f"{len(offline)} of {len(partitions)} partitions have no leader ({_few(offline)}); "
             "status.unhealthy[].waitsFor lists the brokers that they wait for. Partition "
             f"{worst.index}: {sight.outlook(worst).why}",
         )
@@ -173,8 +174,8 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
             "Ready",
             False,
             "UnderMinISR",
-            f"{under} of {len(partitions)} partitions are below min ISR: reads work, but writes "
-            "with acks=all are rejected until replicas catch up.",
+            f"{len(under)} of {len(partitions)} partitions are below min ISR ({_few(under)}): "
+            "reads work, but writes with acks=all are rejected until replicas catch up.",
         )
     return condition(
         "Ready",
@@ -212,8 +213,13 @@ def reconciling(moving: list[Partition]) -> Condition:
         "Reconciling",
         True,
         reason,
-        f"The replicas of {len(moving)} partitions of the topic are moving.",
+        f"The replicas of {counted(len(moving), 'partition')} are moving ({_few(moving)}).",
     )
+
+
+def _few(partitions: list[Partition]) -> str:
+    """Return the first few of these partitions, for parentheses after their number."""
+    return first_few([str(p.index) for p in sorted(partitions, key=lambda p: p.index)])
 
 
 # --- drift ---------------------------------------------------------------------------------------

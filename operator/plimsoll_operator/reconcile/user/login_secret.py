@@ -49,6 +49,7 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.reconcile.shared.client_bootstrap import Bootstrap, mechanisms_of
+from plimsoll_operator.reconcile.user.proven_passwords import ProvenPasswords
 
 PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
@@ -256,10 +257,16 @@ def _escaped(value: str) -> str:
 
 
 def kept(
-    user: User, password: str, known: dict[Any, ScramCredential], now_ms: int, left_ms: int
+    user: User,
+    password: str,
+    known: dict[Any, ScramCredential],
+    proven: ProvenPasswords,
+    now_ms: int,
+    left_ms: int,
 ) -> tuple[ScramCredential, ...]:
     """Return the credentials to commit for `password`, one per SCRAM mechanism. A committed
-    credential (`known`, by mechanism) that matches the password is returned unchanged.
+    credential (`known`, by mechanism) that matches the password is returned unchanged; if `proven`
+    has both, it is not derived again.
 
     If the password differs, the previous one stays valid for the overlap that the spec states. If
     another User set it and this one took the user over, it stays valid for at least `left_ms`.
@@ -267,11 +274,15 @@ def kept(
     found = []
     for mechanism in mechanisms_of(user):
         one = known.get(mechanism)
+        if one is not None and proven.proven(user.key, one, password):
+            found.append(one)
+            continue
         inherited = one is not None and one.owner not in (BY_CLIENT, user.metadata.uid)
         overlap_s = (user.scram.overlap_seconds if user.scram is not None else None) or 0
         overlap_ms = max(1000 * overlap_s, left_ms if inherited else 0)
         until_ms = now_ms + overlap_ms if overlap_ms else None
-        found.append(_kept(user, password, mechanism, one, until_ms))
+        found.append(made := _kept(user, password, mechanism, one, until_ms))
+        proven.prove(user.key, made, password)
     return tuple(found)
 
 

@@ -30,6 +30,7 @@ from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.shared.client_bootstrap import mechanisms_of
 from plimsoll_operator.reconcile.user import tenants
+from plimsoll_operator.reconcile.user.proven_passwords import ProvenPasswords
 from plimsoll_operator.reconcile.user.stored_login import (
     NotFollowed,
     wanted_certificates,
@@ -42,8 +43,9 @@ from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 60_000
 QUOTA_NOT_ALLOWED = (
-    "spec.quotas exceeds the default quotas of users, or differs from the quotas that Kafka's "
-    "tools set for this user. A User outside the LogCluster's namespace cannot change them."
+    "spec.quotas is not fully in effect. A User outside the LogCluster's namespace cannot raise "
+    "the default quotas of users, nor change the quotas that Kafka's tools set for this user. "
+    "Lower spec.quotas, or ask the LogCluster's owner for a higher quota."
 )
 
 
@@ -65,6 +67,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
             await is_back(term, result, row)
     if user is None or user.metadata.deletion_timestamp:
         result.show_no_more(target)
+        term.kept(ProvenPasswords, ProvenPasswords).forget(key)
     if user is None or user.cluster_key != term.key or term.cluster is None:
         return
     if is_tenant(user) and "users" in term.missing:
@@ -139,6 +142,7 @@ async def _follow(term: Term, result: PassResult, user: User, cluster: LogCluste
             credentials=credentials,
             certificates=certificates,
             quotas=held,
+            tenant=is_tenant(user),
         )
     )
     if isinstance(answer, Refused):
@@ -216,8 +220,9 @@ def _ready(term: Term, user: User) -> Condition:
         wanted = {TLS_LOGIN}
     if wanted and not wanted & asked:
         text = (
-            f"No listener of the LogCluster accepts a login by {' or '.join(sorted(wanted))}; "
-            "see spec.listeners[].authentication."
+            "The user cannot log in, because no listener of the LogCluster accepts a login by "
+            f"{' or '.join(sorted(wanted))}. Add it to spec.listeners[].authentication, or "
+            "change the User's authentication."
         )
         return condition("Ready", False, "ListenerMissing", text)
     return condition("Ready", True, "Serving", "The user can log in.")
@@ -244,5 +249,7 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
     if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):
         name = "/".join(user.key)
         raise Retry(
-            f"User {name} is disabled and has changed; the operator waits for its newest version"
+            f"User {name} is disabled and its object has changed; the operator first reads the "
+            "newest version of the object, so that it does not enable the user by mistake; "
+            "nothing needs to be done"
         )

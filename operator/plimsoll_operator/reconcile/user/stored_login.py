@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from plimsoll_core.security.client_certificates import TLS_LOGIN, UserCertificate
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
 from plimsoll_core.security.state import BY_CLIENT
-from plimsoll_operator.api.labels import listener_authority_map
+from plimsoll_operator.api.labels import client_authority, listener_authority_map
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.errors import Conflict, NotFound
@@ -30,11 +30,13 @@ from plimsoll_operator.reconcile.shared.certificate_signing import (
 from plimsoll_operator.reconcile.shared.client_bootstrap import (
     Bootstrap,
     bootstrap_of,
+    closed_to,
     mechanisms_of,
     shows_own,
 )
 from plimsoll_operator.reconcile.user import login_secret as logins
-from plimsoll_operator.reconcile.user.tenants import object_of
+from plimsoll_operator.reconcile.user.proven_passwords import ProvenPasswords
+from plimsoll_operator.reconcile.user.tenants import labels_of, object_of
 from plimsoll_operator.reconcile.user.user_deletion import grace_ms
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -76,7 +78,10 @@ async def wanted_certificates(
     if authority is None and signing.unusable:
         raise NotFollowed("ClientCaMissing", signing.unusable)
     if authority is None:
-        text = f"User {'/'.join(user.key)} gets its certificate once the clients CA has been read"
+        text = (
+            f"User {'/'.join(user.key)} gets its certificate when the operator has read the "
+            "clients CA, which it does by itself"
+        )
         raise Retry(text, after_ms=500)
     found = await _own_secret(term, result, user)
     known = row.certificates if row is not None and row.owner == user.metadata.uid else ()
@@ -85,9 +90,13 @@ async def wanted_certificates(
             user, term.cluster_id, authority, found, known, certificate_ms(term, result)
         )
     except Unreadable as error:
-        text = f"the clients CA cannot sign the certificate of User {'/'.join(user.key)}: {error}"
+        text = (
+            f"the operator's CA for users' certificates cannot sign that of User "
+            f"{'/'.join(user.key)}; restore the content of Secret "
+            f"{client_authority(term.cluster_id)} in the operator's namespace: {error}"
+        )
         raise Retry(text) from error
-    bootstrap = await _bootstrap(term, (TLS_LOGIN,))
+    bootstrap = await _bootstrap(term, user, (TLS_LOGIN,))
     wanted = logins.certificate_secret(user, settled.pair, settled.former, bootstrap)
     await _put(term, user, found, wanted)
     return settled.committed
@@ -133,7 +142,8 @@ async def _credentials(term: Term, result: PassResult, user: User) -> tuple[Scra
         if (user.user_name, one) in known
     }
     left_ms = 0 if term.cluster is None else grace_ms(term.cluster)
-    return logins.kept(user, password, mine, term.now_ms(), left_ms)
+    proven = term.kept(ProvenPasswords, ProvenPasswords)
+    return logins.kept(user, password, mine, proven, term.now_ms(), left_ms)
 
 
 async def _password_of_holder(term: Term, user: User) -> str | None:
@@ -175,12 +185,17 @@ async def _read(term: Term, namespace: str, name: str) -> Object | None:
 async def _write(term: Term, user: User, found: Object | None, password: str | None) -> None:
     """Write the user's Secret, before its content is committed. `password` is None if it is in
     another Secret."""
-    bootstrap = await _bootstrap(term, [SPEC_NAMES[one] for one in mechanisms_of(user)])
+    asked = [SPEC_NAMES[one] for one in mechanisms_of(user)]
+    bootstrap = await _bootstrap(term, user, asked)
     await _put(term, user, found, logins.login_secret(user, password, bootstrap))
 
 
-async def _bootstrap(term: Term, asked: Sequence[str]) -> Bootstrap:
-    bootstrap = bootstrap_of(term, asked)
+async def _bootstrap(term: Term, user: User, asked: Sequence[str]) -> Bootstrap:
+    namespace = user.metadata.namespace
+    unreached = closed_to(term, namespace, {})
+    if unreached:
+        unreached = closed_to(term, namespace, await labels_of(term, namespace) or {})
+    bootstrap = bootstrap_of(term, asked, unreached)
     if not bootstrap.tls or not shows_own(term, bootstrap.listener):
         return bootstrap
     return bootstrap._replace(authority=await _authority(term))

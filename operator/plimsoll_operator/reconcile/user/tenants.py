@@ -81,7 +81,10 @@ def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -
     """Return why the object may not declare a user in this cluster, or None if it may. `labels` are
     its namespace's, None if that does not exist or is being deleted."""
     if labels is None:
-        text = f"Namespace {user.metadata.namespace} is gone, or is being deleted."
+        text = (
+            f"The User has no effect, because its namespace {user.metadata.namespace} is gone "
+            "or is being deleted."
+        )
         return NotAllowed("NotAllowed", text)
     if text := refused_namespace(user, cluster, labels):
         return NotAllowed("NotAllowed", text)

@@ -77,7 +77,7 @@ async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
     off, and kept while there is room."""
     cluster = term.cluster
     if row.object.uid == NO_OBJECT:
-        return  # a ServiceAccount that stays cut off
+        return  # it stays cut off
     if cluster is None or "users" in term.missing:
         return  # the spec states users' deletion, but is unreadable
     try:
@@ -153,8 +153,8 @@ async def note_crd(term: Term) -> None:
         await object_absence.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
         logger.info(
-            "the operator cannot read the User CRD yet, and tries again; until then it removes "
-            "no user: %s",
+            "the operator cannot read the CRD of User objects and tries again; until then it "
+            "removes no user: %s",
             error,
         )
 
@@ -174,8 +174,9 @@ async def fate_of(term: Term, row: DeclaredUser) -> Fate:
     except NotFound:
         if term.seen_uids.get(row.object.uid, "") < since:
             logger.warning(
-                "user %s is kept although its User object is gone: the CRD was recreated since the "
-                "object was last seen; create the object again to manage the user by it",
+                "user %s and its login are kept although its User object is gone, because the "
+                "User CRD was deleted and created again; apply the User object again to manage "
+                "the user by it",
                 row.user_name,
             )
             return Fate.STANDS
@@ -235,8 +236,9 @@ async def _note(term: Term, row: DeclaredUser, gone_since_ms: int | None) -> Non
 
 
 def settle(term: Term, result: PassResult) -> dict[str, str]:
-    """Set or clear the stall cause about namespaces that lost too many User objects within an hour.
-    Return its sentences by namespace, {} if there are none."""
+    """Set or clear the stall cause about namespaces that lost too many User objects within an hour,
+    or any that a restore of the metadata log may explain. Return its sentences by namespace, {} if
+    there are none."""
     cluster = term.cluster
     if cluster is None:
         return {}
@@ -252,7 +254,7 @@ def settle(term: Term, result: PassResult) -> dict[str, str]:
 
 
 def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
-    security, now_ms = term.image.security, term.server_ms()
+    security, restored, now_ms = term.image.security, term.image.restored, term.server_ms()
     until = users_acknowledged(cluster)
     stated = _deletion(cluster).max_per_hour
     most = REMOVALS_PER_HOUR_DEFAULT if stated is None else stated
@@ -272,17 +274,33 @@ def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
         )
         count = len(users) + removed
         if count > most:
-            names = ", ".join(name for _, name in sorted(users)[:NAMES_MAX])
-            more = len(users) - NAMES_MAX
             found[namespace] = (
                 f"{count} User objects of namespace {namespace} disappeared within an hour "
-                f"({names}{(f' and {more} more' if more > 0 else '')}). More than {most} look "
-                "like an accident, so no user is cut off. Re-apply them (disabled: true cuts "
-                "one off at once), or acknowledge these alone: "
-                f"{users_way_out(cluster, namespace, max(users)[0])} Or set "
+                f"({_names(users)}). More than {most} look like an accident, so no user is cut "
+                f"off. {_ways_out(cluster, namespace, users)} Or set "
                 f"spec.users.deletion.maxPerHour to {count} or more for good."
             )
+        elif lost := [one for one in users if restored and restored.may_explain(one[0])]:
+            found[namespace] = (
+                f"The metadata log was restored, and User objects of namespace {namespace} are "
+                f"missing since ({_names(lost)}). The storage of the API server may have lost "
+                f"them, so no user is cut off. {_ways_out(cluster, namespace, lost)}"
+            )
     return found
+
+
+def _names(users: list[tuple[int, str]]) -> str:
+    more = len(users) - NAMES_MAX
+    names = ", ".join(name for _, name in sorted(users)[:NAMES_MAX])
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _ways_out(cluster: LogCluster, namespace: str, users: list[tuple[int, str]]) -> str:
+    """Return the sentence that says how to keep or to give up `users`, (time in ms, name) each."""
+    return (
+        "Re-apply them (disabled: true cuts one off at once), or acknowledge these alone: "
+        f"{users_way_out(cluster, namespace, max(users)[0])}"
+    )
 
 
 def _deletion(cluster: LogCluster) -> UserDeletion:

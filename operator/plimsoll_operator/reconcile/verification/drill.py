@@ -45,8 +45,8 @@ NOTES_MAX = 5
 """The most attempts to note the outcome of a fault, each after a conflict with another write of the
 status."""
 PAUSES_ONLY_LOCALLY = (
-    "Kubernetes offers the operator no way to pause a process. Use KillBroker, or try PauseBroker "
-    "with plimsoll local."
+    "The drill's fault PauseBroker is not possible, because Kubernetes offers the operator no way "
+    "to pause a process. Use KillBroker, or try PauseBroker with plimsoll local."
 )
 ONLY_ON_KUBERNETES = ("CutApiServer", "Evict", "LoseVolume")
 SHARED = ("CutApiServer", "Evict", "KillOperator")
@@ -72,20 +72,23 @@ def refusal(term: Term, verification: Verification) -> VerificationStatus | None
         return None
     if verification.spec.produce is None:
         text = (
-            "The Verification has a drill but no spec.produce, and a drill needs a run that "
-            "writes records. No driver was started."
+            "The Verification has a drill but no spec.produce, and a drill needs records to be "
+            "written. No driver pod was started. Add spec.produce, and create the Verification "
+            "again."
         )
         return _refused("FaultNotOffered", text)
     if not _allowed(term):
         text = (
-            f"LogCluster {term.key[1]} does not allow drills. No driver was started. Set "
+            f"LogCluster {term.key[1]} does not allow drills, so no driver pod was started. Set "
             "maintenance.allowDrills: true, which restarts all brokers one after another, and "
-            "create the Verification anew."
+            "create the Verification again."
         )
         return _refused("DrillsNotAllowed", text)
     for step in drill:
         if why := _not_offered(term, step):
-            return _refused("FaultNotOffered", f"{why} No driver was started for the Verification.")
+            return _refused(
+                "FaultNotOffered", f"{why} No driver pod was started for the Verification."
+            )
     return None
 
 
@@ -184,8 +187,8 @@ def recorded(verification: Verification, seen: Object) -> DrillRecord | None:
         return None if stated is None else msgspec.convert(stated, DrillRecord)
     except msgspec.ValidationError:
         text = (
-            "The operator cannot read the record of the drill that it keeps in the "
-            "Verification's status."
+            "The drill has stopped, because its record in the Verification's status is "
+            "unreadable; create the Verification again."
         )
         faults = enumerate(one.fault for one in verification.spec.drill or ())
         steps = (
@@ -257,11 +260,13 @@ async def _inject(
     try:
         if not _allowed(term):
             raise NotInjected(
-                "The fault was not injected, because the LogCluster no longer allows drills."
+                "The drill did not inject its fault, because the LogCluster no longer allows "
+                "drills. Set maintenance.allowDrills: true, and create the Verification again."
             )
         if hold := hour_hold(term.controller.settings.hours, VoluntaryWork.DRILL):
             raise NotInjected(
-                f"The drill's fault was not injected: no fault is injected until {hold.until}."
+                "The drill did not inject its fault, because the LogCluster allows none until "
+                f"{hold.until}; create a Verification again then."
             )
         done: Injection = await inject(term, verification, step, begun.number)
     except NotInjected as why:
@@ -282,11 +287,14 @@ def _settled_step(step: StepRecord, epoch: int) -> StepRecord:
     if step.result != "Begun":
         return step
     if step.fault == "KillOperator" and 0 < step.epoch < epoch:
-        text = f"The operator of controller epoch {step.epoch} was killed; epoch {epoch} began."
+        text = (
+            f"The drill killed the operator that led with controller epoch {step.epoch}; an "
+            f"operator leads with epoch {epoch} now."
+        )
         return replace(step, result="Injected", message=text)
     text = (
-        "The operator does not know whether it injected the fault, because it ended before it "
-        "noted the result."
+        "The operator does not know whether it injected the drill's fault, because it was "
+        "restarted before it noted the result."
     )
     return replace(step, result="Unknown", message=text)
 

@@ -49,8 +49,8 @@ ACK_LOOK_S = 0.1
 """How often, and after how many seconds each, the operator looks for a broker's report that it has
 taken an order. A broker sends a heartbeat every second."""
 NO_RIGHT = (
-    "The fault was not injected, because the operator lacks the right to; install the chart with "
-    "verification.drills=true."
+    "The drill did not inject its fault, because the operator lacks the right to do so; install "
+    "the chart with verification.drills=true."
 )
 
 
@@ -80,12 +80,13 @@ async def inject(term: Term, verification: Verification, step: DrillStep, number
         raise NotInjected(NO_RIGHT if error.status == FORBIDDEN else f"{error}.") from error
     except (Conflict, NotFound) as error:
         raise NotInjected(
-            "The fault was not injected, because the object that it changes has changed "
-            f"meanwhile: {error}."
+            "The drill did not inject its fault, because another client changed or deleted the "
+            f"object meanwhile: {error}."
         ) from error
     except ApiError as error:
         raise NotInjected(
-            f"The fault was not injected, because the API server refused the request: {error}."
+            "The drill did not inject its fault, because the API server refused the operator's "
+            f"request: {error}."
         ) from error
 
 
@@ -97,8 +98,8 @@ async def _kill(term: Term, step: DrillStep) -> Injection:
     grace = 0 if term.options.local_faults else GRACE_SECONDS
     uid = pod["metadata"]["uid"]
     await term.kube.delete(PODS, namespace, name, uid=uid, grace_seconds=grace)
-    how = f"with a grace of {grace} s" if grace else "and its process killed at once (SIGKILL)"
-    return Injection(said=f"Broker {broker_id}{told}: pod {name} was deleted {how}.")
+    how = f"with a grace period of {grace} s" if grace else "and killed its process (SIGKILL)"
+    return Injection(said=f"Broker {broker_id}{told}: the drill deleted pod {name} {how}.")
 
 
 async def _evict(term: Term, step: DrillStep) -> Injection:
@@ -111,8 +112,12 @@ async def _evict(term: Term, step: DrillStep) -> Injection:
     except ApiError as error:
         if error.status != TOO_MANY:
             raise
-        raise NotInjected(f"The API server refused to evict pod {name}: {error.reply}.") from error
-    return Injection(said=f"Broker {broker_id}{told}: pod {name} was evicted; it stops in order.")
+        raise NotInjected(
+            "The drill did not inject its fault, because the API server refused to evict pod "
+            f"{name}: {error.reply}."
+        ) from error
+    said = f"Broker {broker_id}{told}: the drill evicted pod {name}; the broker stops in order."
+    return Injection(said=said)
 
 
 async def _lose_volume(term: Term, step: DrillStep) -> Injection:
@@ -143,8 +148,8 @@ def _needs_volume(term: Term, broker_id: BrokerId) -> str:
         if len(left) < state.effective_min_isr:
             where = f"{image.topics[state.topic_id].name}-{state.index}"
             return (
-                f"The fault was not injected: without broker {broker_id}, partition {where} "
-                f"would have {len(left)} replicas in sync, and its min ISR is "
+                f"The drill did not inject its fault: without broker {broker_id}, partition "
+                f"{where} would have {len(left)} replicas in sync, and its min ISR is "
                 f"{state.effective_min_isr}."
             )
     return ""
@@ -154,22 +159,25 @@ async def _kill_operator(term: Term, _: DrillStep) -> Injection:
     name, namespace = term.options.identity, term.options.namespace
     if term.options.local_faults:
         said = (
-            "The drill ended the controller's term; the next term begins by reading the metadata "
-            "log."
+            "The drill stopped the controller, which starts again by itself and reads the "
+            "metadata log."
         )
         return Injection(said=said, then=term.end_term)
     pod = await term.kube.get(PODS, namespace, name)
     uid = pod["metadata"]["uid"]
     await term.kube.delete(PODS, namespace, name, uid=uid, grace_seconds=GRACE_SECONDS)
-    said = f"The leading operator's pod {name} was deleted with a grace of {GRACE_SECONDS} s."
+    said = (
+        f"The drill deleted the leading operator's pod {name} with a grace period of "
+        f"{GRACE_SECONDS} s."
+    )
     return Injection(said=said)
 
 
 async def _cut_api(term: Term, step: DrillStep) -> Injection:
     if term.cut_api is None:
         raise NotInjected(
-            "The fault was not injected: this operator process has no means to cut itself off "
-            "from the API server."
+            "The drill did not inject its fault: this operator process cannot cut itself off "
+            "from the API server. Install the chart with verification.drills=true."
         )
     span_ms = _span_ms(step)
     until_ms = term.server_ms() + span_ms
@@ -187,8 +195,8 @@ async def _order(term: Term, step: DrillStep) -> Injection:
     orders, span_ms = term.controller.drill_orders, _span_ms(step)
     if (other := orders.live) is not None:
         raise NotInjected(
-            f"The fault was not injected, because the earlier fault {other.fault} of broker "
-            f"{other.broker_id} has not ended yet."
+            f"The drill did not inject its fault, because its earlier fault {other.fault} of "
+            f"broker {other.broker_id} had not ended yet. State a later `at` for the fault."
         )
     number = max(term.now_ms(), _taken(term, broker_id) + 1)
     until_ms = term.server_ms() + span_ms
@@ -202,8 +210,8 @@ async def _order(term: Term, step: DrillStep) -> Injection:
         await asyncio.sleep(ACK_LOOK_S)
     orders.withdraw()
     raise NotInjected(
-        f"Broker {broker_id} did not accept the order to inject the fault within "
-        f"{ACK_LOOKS * ACK_LOOK_S:g} s: the broker does not reach this controller, has not "
+        f"The drill did not inject its fault, because broker {broker_id} did not accept the order "
+        f"within {ACK_LOOKS * ACK_LOOK_S:g} s: the broker does not reach this controller, has not "
         "restarted since drills are allowed, or is of an earlier release."
     )
 
@@ -233,7 +241,7 @@ async def _pause(term: Term, step: DrillStep) -> Injection:
     until = timestamp(term.now_ms() + span_ms)
     meta = {"uid": pod["metadata"]["uid"], "annotations": {labels.PAUSED_UNTIL: until}}
     await term.kube.merge(PODS, namespace, name, {"metadata": meta})
-    said = f"Broker {broker_id}{told}: its process stands still until {until}."
+    said = f"Broker {broker_id}{told}: the drill paused its process until {until}."
     return Injection(said=said, until_ms=term.server_ms() + span_ms)
 
 
@@ -243,14 +251,18 @@ async def _prefer_leaders(term: Term, _: DrillStep) -> Injection:
         raise NotInjected(answer.message)
     assert isinstance(answer, ElectionsAnswer), answer
     moved = sum(one.code == 0 for one in answer.partitions)
-    return Injection(said=f"Preferred leaders were elected for {moved} partitions.")
+    return Injection(said=f"The drill had preferred leaders elected for {moved} partitions.")
 
 
 async def _roll(term: Term, _: DrillStep) -> Injection:
     stamp = timestamp(term.now_ms())
     patch = {"metadata": {"annotations": {labels.RESTART: stamp}}}
     await term.kube.merge(LOG_CLUSTERS, *term.key, patch)
-    return Injection(said=f"A restart of all brokers was requested ({labels.RESTART}={stamp}).")
+    said = (
+        f"The drill requested a restart of all brokers (annotation {labels.RESTART}={stamp} of "
+        "the LogCluster)."
+    )
+    return Injection(said=said)
 
 
 async def _reassign(
@@ -258,7 +270,10 @@ async def _reassign(
 ) -> Injection:
     target = None if step.target is None else step.target.leader_of
     if target is None:
-        raise NotInjected("The drill's fault Reassign needs target.leaderOf.")
+        raise NotInjected(
+            "The drill did not inject its fault, because the fault names no partition; set "
+            "target.leaderOf."
+        )
     state, leader = _partition(term, target)
     replicas = list(state.replicas)
     spare = sorted(set(term.image.members) - set(term.image.leaving) - set(replicas))
@@ -306,11 +321,15 @@ def _broker(term: Term, step: DrillStep) -> tuple[BrokerId, str]:
     if target.broker is not None:
         if target.broker not in term.image.members:
             raise NotInjected(
-                f"The drill's target does not exist: there is no broker {target.broker}."
+                "The drill did not inject its fault, because the cluster has no broker "
+                f"{target.broker}."
             )
         return BrokerId(target.broker), ""
     if target.leader_of is None:
-        raise NotInjected("The drill's fault needs target.broker or target.leaderOf.")
+        raise NotInjected(
+            "The drill did not inject its fault, because the fault names no broker; set "
+            "target.broker or target.leaderOf."
+        )
     _, leader = _partition(term, target.leader_of)
     return leader, f", which led {target.leader_of.topic}-{target.leader_of.partition}"
 
@@ -323,12 +342,12 @@ def _partition(term: Term, target: DrillPartition) -> tuple[Partition, BrokerId]
     state = None if key is None else term.image.partitions.get(key)
     if state is None:
         raise NotInjected(
-            "The drill's target does not exist: there is no partition "
+            "The drill did not inject its fault, because there is no partition "
             f"{target.topic}-{target.partition}."
         )
     if state.leader is None:
         raise NotInjected(
-            f"The fault was not injected, because partition {target.topic}-{target.partition} "
-            "has no leader."
+            "The drill did not inject its fault, because partition "
+            f"{target.topic}-{target.partition} has no leader."
         )
     return state, state.leader

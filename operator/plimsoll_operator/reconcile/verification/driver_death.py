@@ -25,15 +25,17 @@ def cause(pods: Iterable[Object], said_at: str) -> tuple[str, str]:
     ended = [state for pod in pods for state in _terminated(pod)]
     if any(one.get("reason") == "OOMKilled" for one in ended):
         return "OutOfMemory", (
-            "The driver's pod was killed because its memory limit did not suffice; raise "
-            "runner.resources.limits.memory."
+            "The driver pod of the Verification was killed, because its memory limit did not "
+            "suffice; raise runner.resources.limits.memory."
         )
     if any(one.get("exitCode") == KILLED for one in ended):
         return "OutOfMemory", (
-            f"The driver's pod was killed (exit code {KILLED}), most often for want of memory; "
-            f"raise runner.resources.limits.memory, or see {said_at}"
+            f"The driver pod of the Verification was killed (exit code {KILLED}), most often for "
+            f"want of memory; raise runner.resources.limits.memory, or see {said_at}"
         )
-    return "DriverFailed", f"The driver's pod exited without a verdict; see {said_at}"
+    return "DriverFailed", (
+        f"The driver pod of the Verification exited without a verdict; for the cause see {said_at}"
+    )
 
 
 def _terminated(pod: Object) -> Iterable[Object]:

@@ -82,7 +82,7 @@ def _content(text: str) -> dict[str, Any]:
 def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
     phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
     text, timeout_s = (
-        "The driver of the Verification is writing records.",
+        "The driver pod of the Verification is writing records to the topic.",
         timeout_seconds(driver.verification),
     )
     if driver.verification.spec.source is not None:
@@ -112,8 +112,8 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
     verdict = content.get("verdict")
     if verdict not in VERDICTS:
         text = (
-            f"The Verification's driver has ended, but ConfigMap {name} contains no valid "
-            f"verdict under {VERDICT}."
+            "The Verification's driver pod has ended, but it left no valid verdict in ConfigMap "
+            f"{name} (key {VERDICT}); see the pod's log."
         )
         return VerificationStatus(
             phase="Failed",

@@ -96,5 +96,7 @@ def _missing(sentence: str) -> VerificationStatus:
 
 
 def _never(sentence: str) -> VerificationStatus:
-    ended = final("Failed", INVALID_SPEC, f"{sentence} No driver was started for the Verification.")
+    ended = final(
+        "Failed", INVALID_SPEC, f"{sentence} No driver pod was started for the Verification."
+    )
     return VerificationStatus(phase="Failed", verdict="Inconclusive", conditions=ended)

@@ -16,7 +16,8 @@ import msgspec
 from plimsoll_core.addresses import split_address
 from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.topic_configs import compacts
-from plimsoll_core.controller.moves.target_choice import disk_rooms
+from plimsoll_core.controller.moves.move_room import disk_rooms
+from plimsoll_core.phrasing import first_few
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
@@ -70,7 +71,7 @@ from plimsoll_operator.reconcile.verification.expiry import expire
 from plimsoll_operator.reconcile.verification.rolling_report import changed
 from plimsoll_operator.reconcile.verification.volume_room import why_no_room
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.cluster_counts import partitions_of
+from plimsoll_operator.status.cluster_counts import have, partitions_of
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
@@ -81,13 +82,19 @@ left."""
 ONCE_COMPACTED_MAX = 1_000
 ACKNOWLEDGED = "acknowledged"
 """The key of the report's ConfigMap with the time up to which violations are acknowledged."""
+COMPACTED = "compacted"
+"""The key with `yes` if the run's topic is compacted, `before` if it was during the run."""
 FORBIDDEN = 403
 RPC_SECRET_BYTES = 32
 CANNOT_GRANT = (
-    "The operator may not give the driver the right to make pods of executors; install the chart "
-    "with verification.executors=true, or set runner.executors to 0. The API server:"
+    "The operator may not give the driver pod of the Verification the right to create executor "
+    "pods; install the chart with verification.executors=true, or set runner.executors to 0. The "
+    "API server:"
 )
 FINAL = ("Completed", "Failed")
+LOGIN_SUFFIX = "-kafka"
+"""The login of User NAME is in Secret `NAME-kafka`. The policy of the chart about authors sees no
+User, so it asks for the right to get the Secret of this name."""
 LOGIN_FILES = {"java.properties", "librdkafka.conf"}
 
 
@@ -137,6 +144,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
             report = await _find(term, CONFIG_MAPS, verification, driver.report)
             status, due_ms = await drill.follow(term, result, verification, report, status)
         await _note_acknowledged(term, verification, driver, status)
+        await _note_compacted(term, verification, driver, status)
     except _NameTaken as why:
         status = _pending("NameTaken", str(why))
     except ApiError as error:
@@ -161,9 +169,44 @@ async def _note_acknowledged(
         return
     with suppress(ApiError):
         report = await _find(term, CONFIG_MAPS, verification, driver.report)
-        if report is not None and (report.get("data") or {}).get(ACKNOWLEDGED) != until:
-            patch = {"data": {ACKNOWLEDGED: until}}
-            await term.kube.merge(CONFIG_MAPS, verification.key[0], driver.report, patch)
+        await _note(term, verification, driver, report, ACKNOWLEDGED, until)
+
+
+async def _note_compacted(
+    term: Term,
+    verification: Verification,
+    driver: SparkDriver,
+    status: VerificationStatus,
+) -> None:
+    """Write into the report's ConfigMap, for a driver that may not read the topic's configuration,
+    that the topic is compacted, or was during the run: what its cleaner removes is no loss. A
+    failure is ignored: the next pass writes it again."""
+    topic_id = term.image.topic_ids.get(verification.spec.topic or "")
+    if topic_id is None or status.phase in FINAL:
+        return
+    topic = term.image.topics[topic_id]
+    if not topic.compacted:
+        return
+    with suppress(ApiError):
+        report = await _find(term, CONFIG_MAPS, verification, driver.report)
+        if compacts(topic.configs):
+            await _note(term, verification, driver, report, COMPACTED, "yes")
+        elif report is not None and COMPACTED in (report.get("data") or {}):
+            await _note(term, verification, driver, report, COMPACTED, "before")
+
+
+async def _note(
+    term: Term,
+    verification: Verification,
+    driver: SparkDriver,
+    report: Object | None,
+    name: str,
+    text: str,
+) -> None:
+    """Write a note into the report's ConfigMap unless it is there. Raises ApiError."""
+    if report is not None and (report.get("data") or {}).get(name) != text:
+        patch = {"data": {name: text}}
+        await term.kube.merge(CONFIG_MAPS, verification.key[0], driver.report, patch)
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
@@ -312,15 +355,18 @@ async def _of_the_driver(
         if job is None:
             return _ended_without_a_verdict(
                 status,
-                f"The Verification has no verdict, because its Job {driver.job} was deleted "
-                "before it finished.",
+                "The Verification has no verdict, because another client deleted its Job "
+                f"{driver.job} before it finished. Create the Verification again.",
             )
     if job is not None and _is_over(job):
         pods = await pods_of_job(term.kube, verification.metadata.namespace, driver.job)
         reason, text = cause(pods, driver.where_it_says)
         if verification.spec.evidence is not None:
             run = run_name(driver.name, verification.metadata.uid)
-            text = f"{text.removesuffix('.')}. Its ledger is kept: evidence.resume: {run}"
+            text = (
+                f"{text.removesuffix('.')}. Its list of written records is kept; to judge "
+                f"these records, create a Verification with evidence.resume: {run}"
+            )
         return _ended_without_a_verdict(status, text, reason)
     if job is not None and status is None:
         return _pending("DriverStarted", "The pod of the Verification's driver is starting.")
@@ -333,7 +379,8 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
         return _condition(
             "VerificationDisabled",
-            "Verifications are disabled; install the chart with verification.enabled=true.",
+            "The Verification does not start, because the chart was installed without "
+            "Verifications; install it with verification.enabled=true.",
         )
     if (why := _no_way_in(term, verification, driver)) is not None:
         return why
@@ -342,19 +389,22 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         return None  # an audit reads what there is
     topic_id = term.image.topic_ids.get(name)
     if topic_id is None:
-        text = f"Topic {name} does not exist yet; the run starts when it is declared or created."
+        text = (
+            f"The Verification waits, because topic {name} does not exist yet; create it, or apply "
+            "a Topic object."
+        )
         return _condition("TopicNotFound", text)
     topic = term.image.topics[topic_id]
-    if any(p.leader is None for p in partitions_of(term.image, topic)):
+    if offline := [p for p in partitions_of(term.image, topic) if p.leader is None]:
         return _condition(
             "TopicNotServing",
-            f"Topic {topic.name} has partitions without a leader; the run starts when each "
-            "partition has one.",
+            f"The Verification waits until each partition of topic {topic.name} has a leader; "
+            f"{have(len(offline))} none ({first_few([str(p.index) for p in offline])}).",
         )
     if (earlier := _earlier(term, verification)) is not None:
         text = (
-            f"Verification {earlier} also uses topic {topic.name}, and two runs cannot tell "
-            "their records apart; this one starts when that one has finished."
+            f"This Verification waits until Verification {earlier} has finished, because that one "
+            f"uses topic {topic.name} too, and two runs cannot tell their records apart."
         )
         return _condition("TopicBusy", text)
     return None
@@ -372,14 +422,23 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
         return _condition("ListenerMissing", text)
     if not driver.login:
         text = (
-            f"User {verification.spec.user} of this LogCluster does not exist in the "
-            "Verification's namespace yet."
+            f"The Verification waits, because its namespace has no User {verification.spec.user} "
+            "of this LogCluster. It starts when you create that User."
         )
         return _condition("UserNotFound", text)
+    asked = f"{verification.spec.user}{LOGIN_SUFFIX}"
+    if driver.login != asked:
+        text = (
+            f"The Verification cannot use User {verification.spec.user}, because that User keeps "
+            f"its login in Secret {driver.login} (spec.secretName), and a Verification may only "
+            f"use a login in Secret {asked}. Set spec.user to a User without spec.secretName."
+        )
+        return _condition("UserNotReady", text)
     if not driver.servers:
         text = (
-            "The Verification waits: no broker has an open listener that accepts the password of "
-            "the User in spec.user."
+            "The Verification waits, because no open listener of the brokers accepts the "
+            "password of the User in spec.user. Add a login by SCRAM or PLAIN to "
+            "spec.listeners[].authentication of the LogCluster."
         )
         return _condition("ListenerMissing", text)
     return None
@@ -399,7 +458,10 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
     # Written before a broker has opened the listener, and again once there are servers to name.
     if data.keys() >= LOGIN_FILES and data.get("bootstrap.servers"):
         return None
-    text = f"Secret {driver.login} of User {driver.verification.spec.user} contains no login yet."
+    text = (
+        f"Secret {driver.login} of User {driver.verification.spec.user} contains no login "
+        "yet; the Verification starts when it does."
+    )
     return _condition("UserNotReady", text)
 
 
@@ -461,9 +523,9 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     if needed_s <= left_s:
         return None
     message = (
-        f"{produce.total} records at {at} take {needed_s:.0f} s, but "
-        f"deadlineSeconds ({driver.deadline_seconds}) leaves {left_s:.0f} s for writing. Set "
-        "fewer records, a higher rate or a longer deadline. No driver was started."
+        f"{produce.total} records at {at} take {needed_s:.0f} s, but deadlineSeconds "
+        f"({driver.deadline_seconds}) leaves {left_s:.0f} s for writing. No driver pod was "
+        "started. Set fewer records, a higher rate or a longer deadline."
     )
     return VerificationStatus(
         phase="Failed",
@@ -499,8 +561,8 @@ def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | 
         return None
     message = (
         f"Topic {name} is compacted: it keeps only the last record of each key, so NoLoss and "
-        "NoGap cannot be checked. Use a topic with cleanup.policy delete, or other checks. No "
-        "driver was started."
+        "NoGap cannot be checked. No driver pod was started. Use a topic with cleanup.policy "
+        "delete, or other checks."
     )
     return VerificationStatus(
         phase="Failed",
@@ -520,7 +582,7 @@ def cannot_run(driver: SparkDriver) -> VerificationStatus | None:
         phase="Failed",
         verdict="Inconclusive",
         conditions=final(
-            "Failed", "ExecutorsTooSmall", f"{size} No driver was started for the Verification."
+            "Failed", "ExecutorsTooSmall", f"{size} No driver pod was started for the Verification."
         ),
     )
 
@@ -577,6 +639,6 @@ async def _find(term: Term, kind: Kind, verification: Verification, name: str) -
         )
         raise Retry(text, after_ms=LOOK_MS)
     raise _NameTaken(
-        f"{kind.kind} {name} exists and does not belong to this Verification, so no driver is "
+        f"{kind.kind} {name} exists and does not belong to this Verification, so no driver pod is "
         "started. Delete it, or create a Verification with another name."
     )

@@ -35,7 +35,8 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 
 VERDICTS: tuple[Verdict, ...] = ("Passed", "Violated", "Inconclusive")
 STARTED = (
-    "The driver writes and reads records; the first window of the Verification has not ended yet."
+    "The driver pod writes and reads records; the first window of the Verification has not ended "
+    "yet."
 )
 
 
@@ -139,15 +140,18 @@ def acknowledged_until(verification: Verification, state: Continuous) -> str | N
 
 def _words(verification: Verification, window: Window, until: str | None) -> str:
     message = sentence_start(window.message).rstrip(".")
-    before = "" if until is None else f" Violated before, acknowledged until {until}."
+    before = ""
+    if until is not None:
+        before = f" An earlier window violated a check, which was acknowledged until {until}."
     if window.verdict == "Passed":
         return f"Passed so far. The window that ended at {window.end}: {message}.{before}"
     text = f"The Verification's window that ended at {window.end}: {message}.{before}"
     if window.verdict == "Violated":
         meta = verification.metadata
         text += (
-            f" Once it is explained: kubectl annotate --overwrite verification {meta.name} -n"
-            f" {meta.namespace} {labels.ACKNOWLEDGE_VIOLATION}={window.end}."
+            " When you have found the cause, acknowledge the violation: kubectl annotate"
+            f" --overwrite verification {meta.name} -n {meta.namespace}"
+            f" {labels.ACKNOWLEDGE_VIOLATION}={window.end}."
         )
     return text
 

@@ -51,6 +51,6 @@ def why_no_room(
         f"The Verification's records do not fit on the disks: {produce.total} records of "
         f"{size - RECORD_OVERHEAD_BYTES} bytes take {bytes_text(whole)} on all replicas of topic "
         f"{spec.topic}, of which {bytes_text(per_replica * held[worst])} fall on broker {worst}, "
-        f"which has {bytes_text(disks[worst].free_bytes)} free. Set fewer or smaller records, or "
-        "enlarge storage.size. No driver was started."
+        f"which has {bytes_text(disks[worst].free_bytes)} free. No driver pod was started. Set "
+        "fewer or smaller records, or enlarge storage.size."
     )

@@ -285,8 +285,11 @@ def _note_ended(
         Occurrence(
             key=f"schedule-{found.metadata.uid}-{new.name}",
             reason="ScheduledVerdictChanged",
-            message=f"VerificationSchedule {name}: {new.verdict} ({new.reason}) in {new.name}, "
-            f"after {counted(streak, 'run')} with {old.verdict}."[:LENGTH_MAX],
+            message=(
+                f"VerificationSchedule {name}: Verification {new.name} ended with verdict "
+                f"{new.verdict} ({new.reason}), after {counted(streak, 'run')} with "
+                f"{old.verdict}."
+            )[:LENGTH_MAX],
             warning=new.verdict != "Passed",
             about=about_seen(VERIFICATION_SCHEDULES.kind, found.metadata),
         )
@@ -299,15 +302,18 @@ def _tell(result: PassResult, found: VerificationSchedule, planned: SchedulePlan
         starts = counted(planned.missed, "earlier start")
         many = "at least " if planned.missed >= COUNTED_MAX else ""
         text = (
-            f"The start due at {timestamp(planned.handled_ms)} is {planned.late_ms // 1000} s late"
+            f"the Verification that was due at {timestamp(planned.handled_ms)} starts "
+            f"{planned.late_ms // 1000} s late"
         )
         text += f", and {many}{starts} will not be made up" if planned.missed else ""
         result.tell(
             Occurrence(
                 key=f"schedule-{meta.uid}-missed-{planned.handled_ms}",
                 reason="ScheduledStartMissed",
-                message=f"VerificationSchedule {meta.name}: {text}. No operator led the cluster "
-                "then, or the API server was away.",
+                message=(
+                    f"VerificationSchedule {meta.name}: {text}, because no operator led the "
+                    "cluster at that time, or the API server did not answer."
+                ),
                 warning=True,
                 about=about,
             )
@@ -317,8 +323,8 @@ def _tell(result: PassResult, found: VerificationSchedule, planned: SchedulePlan
             Occurrence(
                 key=f"schedule-{meta.uid}-skipped-{planned.handled_ms}",
                 reason="ScheduledStartSkipped",
-                message=f"VerificationSchedule {meta.name}: the start due at "
-                f"{timestamp(planned.handled_ms)} is left out, since "
+                message=f"VerificationSchedule {meta.name}: the Verification that is due at "
+                f"{timestamp(planned.handled_ms)} is not started, since Verification "
                 f"{', '.join(planned.in_the_way)} has not ended."[:LENGTH_MAX],
                 warning=True,
                 about=about,

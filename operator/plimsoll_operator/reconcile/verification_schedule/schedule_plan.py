@@ -86,7 +86,7 @@ def plan(
     policy = spec.concurrency_policy or "Forbid"
     if start_ms is not None and policy == "Replace":
         gone += tuple(
-            (one, "The next start of the schedule replaces the Verification (concurrencyPolicy).")
+            (one, "The schedule's next Verification replaces this one (concurrencyPolicy).")
             for one in active
         )
     elif start_ms is not None and policy == "Forbid":
@@ -139,4 +139,4 @@ def _ended_to_delete(
         if kept[verdict] < 0:
             yield one, f"spec.history keeps no more Verifications with verdict {verdict}."
         elif verdict != "Violated" and now_ms - one.ended_ms >= ttl_ms:
-            yield one, "The time for which spec.ttl keeps the Verification is over."
+            yield one, "The Verification ended longer ago than spec.ttl keeps it."

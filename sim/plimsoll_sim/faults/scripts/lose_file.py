@@ -57,7 +57,6 @@ def _lose(
     if not host.running:
         _damage(context, host, at, rng, clean=clean)
         context.world.start_broker(host)
-        host.needs_restart = True
 
 
 def _damage(
@@ -73,6 +72,7 @@ def _damage(
     if not names or not kinds:
         return
     context.world.ghost.lossy(host.id, [at])
+    host.damaged = True
     match rng.choice(kinds):
         case "first":
             ghost = context.world.ghost.by_name.get(at)

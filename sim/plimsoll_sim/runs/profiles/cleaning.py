@@ -20,6 +20,7 @@ CLEANING: dict[str, Profile] = {
             "restore_disk_image": 1,
             "fill_disk": 1,
             "step_wall_clock": 1,
+            "recreate_topic": 2,
         },
         choices={
             **CLOSE,

@@ -26,6 +26,27 @@ RESTORES: dict[str, Profile] = {
             "think_ms": ((200, 2_000),),
         },
     ),
+    # The log is lost, and most brokers' copies with it: what is left is the backup.
+    "backup": Profile(
+        faults={
+            "restore_from_backup": 4,
+            "fail_bucket": 6,
+            "spoil_backup": 4,
+            "kill_broker": 2,
+            "kill_operator": 3,
+            "degrade_api_server": 1,
+            "change_min_isr": 3,
+        },
+        choices={
+            "operators": (1, 2),
+            "slots": (16, 64),
+            "fault_gap_ms": (1_000, 3_000),
+            "heal_ms": (500, 2_000),
+            "consumers": (0,),
+            "think_ms": ((200, 2_000),),
+            "backup": (True,),
+        },
+    ),
     # One broker knows what etcd lost, and comes back when a snapshot covers it.
     "restored etcd": Profile(
         faults={

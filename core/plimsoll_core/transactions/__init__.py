@@ -1,0 +1,1 @@
+"""The transactions of producers with a transactional id: states, decisions, limits."""

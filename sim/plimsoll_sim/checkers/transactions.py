@@ -1,0 +1,130 @@
+"""Checks the last stable offset and the index of aborted transactions: X2 and X3 of the protocol.
+
+Called by the replica checker for each log with transactions that changed, and by the readers of
+committed transactions with each batch that they were shown or left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from plimsoll_broker.replication.hosted_partitions import Hosted
+from plimsoll_broker.storage.segment import SearchUnfinished
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
+
+
+def _transactions(copy: Copy) -> Iterator[tuple[int, list[int], int | None, bool]]:
+    """Yield the transactions of a copy: producer id, base offsets of the batches with records that
+    are left, the marker's offset (None if it is open), and whether that commits."""
+    begun: dict[int, list[int]] = {}
+    for batch in copy.batches:
+        if batch.transactional and batch.base not in copy.emptied:
+            begun.setdefault(batch.producer[0], []).append(batch.base)
+        elif batch.ends is not None:
+            bases = begun.pop(batch.ends.producer_id, [])
+            if bases:
+                yield batch.ends.producer_id, bases, batch.base, batch.ends.commits
+    for producer_id, bases in begun.items():
+        yield producer_id, bases, None, False
+
+
+def check(
+    ghost: PartitionGhost, copy: Copy, hosted: Hosted, before: tuple[Any, ...] | None
+) -> None:
+    """Check a log with transactions that has changed. `before`: its state as `ReplicaChecker` keeps
+    it, None if it was just opened."""
+    replica = hosted.replica
+    check_stable(ghost, copy, hosted)
+    if before is None or before[1] != hosted.log.cuts or before[9] != shape(hosted):
+        check_index(ghost, copy, hosted)
+    elif replica.leader is not None and before[4] is replica.leader:
+        _check_forward(ghost, before[10], replica.last_stable_offset)
+
+
+def shape(hosted: Hosted) -> tuple[int, ...] | None:
+    """Return a value that identifies the segments of a log with holes. It changes when cleaned
+    segments replace others. Return None for a log without holes."""
+    log = hosted.log
+    return tuple(map(id, log.segments)) if log.holes else None
+
+
+def check_stable(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+    """Check X3: the last stable offset is at most the high watermark and the first record of each
+    transaction that is open or whose marker is not committed. While nothing was removed, no other
+    offset holds it back."""
+    replica = hosted.replica
+    stable, high_watermark = replica.last_stable_offset, replica.high_watermark
+    found = list(_transactions(copy))
+    held = [(max(bases[0], copy.start), end) for _, bases, end, _ in found]
+    # After a restart it may know a lower high watermark than it knew when it forgot them.
+    known = max(high_watermark, ghost.true_high_watermark)
+    lossy = ghost.unclean_epoch >= 0
+    most = [first for first, end in held if end is None or (end >= known and not lossy)]
+    least = [first for first, end in held if end is None or end >= high_watermark]
+    if stable > min([high_watermark, *most]):
+        raise Violation(
+            "LsoForward", f"{hosted!r} has LSO {stable}, with HW {high_watermark} and {found}"
+        )
+    if copy.start == 0 and not copy.is_cleaned and stable < min([high_watermark, *least]):
+        raise Violation("LsoForward", f"{hosted!r} is held back at LSO {stable}: {found}")
+
+
+def _check_forward(ghost: PartitionGhost, before: int, stable: int) -> None:
+    """Check X3: a leader's last stable offset never decreases in its term."""
+    if stable < before:
+        raise Violation("LsoForward", f"{ghost.name}: LSO went from {before} to {stable}")
+
+
+def check_index(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+    """Check X2 where a log was opened, cut or cleaned: of each aborted transaction that is decided
+    and has records left, the index knows."""
+    log, stable = hosted.log, hosted.replica.last_stable_offset
+    if copy.start >= stable:
+        return
+    try:
+        known = set(log.aborted_transactions(copy.start, stable))
+    except SearchUnfinished:
+        return
+    for producer_id, bases, end, commits in _transactions(copy):
+        if end is None or end >= stable or commits:
+            continue
+        if not any(pid == producer_id and first <= bases[0] for pid, first in known):
+            raise Violation(
+                "NoAborted", f"{hosted!r} lists {sorted(known)}, not {producer_id} from {bases[0]}"
+            )
+
+
+class TransactionChecker:
+    """Checks what readers of committed transactions are shown. Implements
+    `plimsoll_sim.hosts.committed_readers.TransactionWitness`."""
+
+    def __init__(self, ghost: MetadataGhost) -> None:
+        self._ghost = ghost
+        self.shown_batches = 0
+        self.left_out_batches = 0
+
+    def shown(self, at: TopicPartition, offset: int, ident: bytes) -> None:
+        """Check X2: the batch's transaction was committed, and its marker is."""
+        self.shown_batches += 1
+        self._check(at, offset, ident, commits=True)
+
+    def left_out(self, at: TopicPartition, offset: int, ident: bytes) -> None:
+        """Check that the batch's transaction was aborted."""
+        self.left_out_batches += 1
+        self._check(at, offset, ident, commits=False)
+
+    def _check(self, at: TopicPartition, offset: int, ident: bytes, *, commits: bool) -> None:
+        present = self._ghost.by_name.get(at)
+        served = [*([] if present is None else [present]), *self._ghost.namesakes(at)]
+        if not served or any(one.unclean_epoch >= 0 for one in served):
+            return  # what was read may have been lost with its marker since
+        if any(
+            one.idents.get(ident) == offset and one.fates.get(offset) is commits for one in served
+        ):
+            return
+        fates = [one.fates.get(offset) for one in served]
+        told = "shown" if commits else "left out"
+        raise Violation("NoAborted", f"{at}: {ident!r} at {offset} was {told}, and is {fates}")
