@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import Mock
@@ -15,6 +15,8 @@ from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.replication.flush_schedule import Flusher
+from plimsoll_broker.replication.hosted_partitions import Hosted
+from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log_values import Flush
 from plimsoll_core.errors import Code
@@ -209,3 +211,26 @@ async def test_flusher_continues_after_cancelled_request() -> None:
     await asyncio.wait([asker])
     assert asker.cancelled()
     assert owner.touched == [hosted]
+
+
+async def test_follower_flushes_though_its_fetcher_ended(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetcher that loses its leader right after an append does not come to the flush."""
+    one, two = await broker(0).start(), await broker(1).start()
+    controller.create("safe", (0, 1), **SAFE)
+    client = await one.client()
+    settle = Flusher.settle
+    ended: list[Hosted] = []
+
+    async def lose_leader_once(flusher: Flusher, logs: Iterable[Hosted]) -> None:
+        appended = list(logs)
+        if appended and not ended:
+            ended.extend(appended)
+            raise PeerLost("the connection was closed")
+        await settle(flusher, appended)
+
+    monkeypatch.setattr(Flusher, "settle", lose_leader_once)
+    assert await client.produce("safe", a_batch(2), acks=-1) == (Code.NONE, 0)
+    assert ended == [two.hosted("safe")]
+    assert two.hosted("safe").log.flushed_end == 2

@@ -154,11 +154,15 @@ class LogWriter:
     ) -> bool:
         """Append a leader's batches unchanged. If the disk failed, take the replica offline and
         return False."""
+        log = hosted.log
         try:
-            hosted.log.append(data, headers)
+            log.append(data, headers)
         except StorageError as error:
             self.fail(hosted, error)
             return False
+        if log.countable_end < log.log_end_offset:
+            # A fetcher that is ended now flushes nothing, and the next one waits for the flush.
+            self._owner.touch(hosted)
         return True
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:

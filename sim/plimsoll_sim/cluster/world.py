@@ -422,18 +422,21 @@ class World:
                 broker.kill()
             self.start_broker(broker)
         rebalances.heal(self.objects, self.options.factor_max)
-        self._restart_damaged()
+        self._follow_advice()
 
-    def _restart_damaged(self) -> None:
-        """Restart each broker that found damaged files when its process started, as its log line
-        asks a person to do. The process may have been started only after healing."""
+    def _follow_advice(self) -> None:
+        """Do what log lines and statuses ask a person to do, now and from time to time. Restart
+        each broker that found damaged files when its process started, which may be after healing.
+        Raise the partitions of each Topic that an older etcd has brought back with fewer."""
         if not self.healed:
             return
         for broker in self.brokers.values():
             if broker.needs_restart and broker.serving:
+                broker.damaged = False
                 broker.kill()
                 self.start_broker(broker)
-        self.loop.later(VISIT_US, self._restart_damaged)
+        self.objects.raise_partitions(self.ghost.image)
+        self.loop.later(VISIT_US, self._follow_advice)
 
     def settle(self, patience: Patience) -> None:
         """Heal everything, let clients end, and wait until the cluster has converged."""

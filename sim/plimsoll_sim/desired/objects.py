@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from plimsoll_core.cluster.image import ClusterImage
 from plimsoll_core.cluster.model import Topic as CommittedTopic
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Refusal
@@ -252,6 +253,14 @@ class AppliedObjects:
         wanted = declare(self.get(TOPICS, name), self.cluster)
         assert not isinstance(wanted, Refusal), wanted
         return wanted
+
+    def raise_partitions(self, image: ClusterImage) -> None:
+        """Correct each Topic that states fewer partitions than its topic has, as its status asks.
+        An etcd that went back restores such Topics."""
+        for name, wanted in self.topics.items():
+            topic = image.topics.get(image.topic_ids.get(wanted.topic_name))
+            if topic is not None and topic.partitions > wanted.partitions:
+                self.edit(TOPICS, name, partitions=topic.partitions)
 
     @property
     def reassignments(self) -> dict[str, Reassignment]:

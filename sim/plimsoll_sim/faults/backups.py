@@ -79,7 +79,7 @@ SPOILED: Mapping[str, Spoiled] = {
     "older": lambda _name, data, _rng: data or None,
     "partial": lambda _name, _data, _rng: None,
     "without its end": lambda _name, _data, _rng: None,
-    "torn": lambda _name, data, rng: data[: rng.randrange(len(data))],
+    "torn": lambda _name, data, rng: data[: rng.randrange(len(data))] if data else None,
     "of another cluster": lambda name, data, _rng: as_of_another(name, data),
 }
 """What becomes of objects, by what the backup is then."""

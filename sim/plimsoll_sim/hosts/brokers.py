@@ -65,9 +65,10 @@ class BrokerHost:
         self.lives = 0
         # How often the container of the present pod was restarted.
         self.restarts = 0
-        # True if the present process cannot serve all its logs, and the next one can.
+        # True if the present process may be unable to serve all its logs, and the next one can.
         self.needs_restart = False
-        # True if files were removed since the last process opened the logs.
+        # True if files were removed, and no process that may have found that was restarted after
+        # it had opened the logs.
         self.damaged = False
         # The uid of the pod that it runs, None: it was given none.
         self.pod_uid: str | None = None
@@ -154,7 +155,6 @@ class BrokerHost:
         assert not self.running
         self.restarts += 1
         self.needs_restart = self.volume.broken or self.damaged
-        self.damaged = False
         number = f"{self.lives}.{self.restarts}" if self.restarts else f"{self.lives}"
         process = Process(self._loop, f"{self.name}#{number}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))
