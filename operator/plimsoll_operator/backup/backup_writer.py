@@ -22,10 +22,11 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import SKIPS_SINCE
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.backup import backup_objects
+from plimsoll_operator.backup.backup_clock import BackupClock
 from plimsoll_operator.backup.backup_objects import Content, ObjectName, ObjectTooLarge, Proof
 from plimsoll_operator.backup.backup_reading import parsed
 from plimsoll_operator.backup.backup_stores import BackupStore, StoredName, StoreUnavailable
-from plimsoll_operator.backup.place_owner import CLAIM_MS, OwnedByAnother, PlaceOwner, claim
+from plimsoll_operator.backup.place_owner import CLAIM_MS, OwnedByAnother, PlaceClaims, PlaceOwner
 from plimsoll_operator.backup.place_owner import NAME as OWNER
 from plimsoll_operator.controller.metadata_restoration import EPOCHS_ABOVE
 from plimsoll_operator.controller.metadata_tail import Committed, MetadataTail, Standing
@@ -91,14 +92,14 @@ class BackupState:
     oldest_ms: int = 0
     bytes: int = 0
     objects: int = 0
-    # Since when something committed is not stored; None if everything is.
+    # Since when something committed is not stored, by the monotonic clock; None if everything is.
     behind_since_ms: int | None = None
     proof: Proof | None = None
     drill_due_ms: int | None = None
     drill_failed: str = ""
 
-    def behind_ms(self, now_ms: int) -> int:
-        return 0 if self.behind_since_ms is None else max(0, now_ms - self.behind_since_ms)
+    def behind_ms(self, monotonic_ms: int) -> int:
+        return 0 if self.behind_since_ms is None else max(0, monotonic_ms - self.behind_since_ms)
 
     @property
     def proven_ms(self) -> int:
@@ -147,19 +148,21 @@ class BackupWriter:
         cluster_id: UUID,
         log: FollowedController,
         place: WantedPlace,
-        now_ms: Callable[[], int],
+        clock: BackupClock,
         changed: Callable[[], None],
     ) -> None:
         self._cluster_id = cluster_id
         self._log = log
         self._place = place
-        self._now_ms = now_ms
+        self._clock = clock
+        self._claims = PlaceClaims(clock.now_ms, clock.monotonic_ms)
         self._changed = changed
         self._names: dict[ObjectName, int] = {}
         # Objects to delete.
         self._excess: list[ObjectName] = []
         self._since = _SinceSnapshot()
         self._end: ObjectName | None = None
+        # By the monotonic clock, as durations are.
         self._listed_ms = 0
         self._claimed_ms = 0
         self._write_began_ms = 0
@@ -167,14 +170,14 @@ class BackupWriter:
 
     async def run(self) -> None:
         """Write until cancelled, while the controller is active."""
-        self._end, began_ms = None, 0
+        self._end, began_ms = None, None
         while True:
             await self._log.wait_active()
             wanted = self._place.wanted
             store = await self._place.store()
             if store is not None and self._log.image.metadata_version < SKIPS_SINCE:
-                began_ms = began_ms or self._now_ms()
-                if self._now_ms() < began_ms + FINALISED_MS:
+                began_ms = self._clock.monotonic_ms() if began_ms is None else began_ms
+                if self._clock.monotonic_ms() < began_ms + FINALISED_MS:
                     await asyncio.sleep(EVERY_S)
                     continue
                 store = TOO_OLD
@@ -211,7 +214,7 @@ class BackupWriter:
         `OwnedByAnother` and `ObjectTooLarge`."""
         await self._list(store)
         while self._place.wanted == wanted and self._log.active:
-            now_ms = self._now_ms()
+            now_ms = self._clock.monotonic_ms()
             if now_ms >= self._listed_ms + LIST_MS:
                 await self._list(store)
             elif now_ms >= self._claimed_ms + CLAIM_MS:
@@ -223,7 +226,7 @@ class BackupWriter:
                 await tail.wait_beyond(MetadataOffset(self._end.end), int(LOOK_S * 1000))
                 continue
             self._begin_write()
-            if self._since.due(now_ms) or not await self._write_batches(store, tail):
+            if self._since.due(self._clock.now_ms()) or not await self._write_batches(store, tail):
                 await self._write_snapshot(store)
             await self._drop_excess(store)
             await asyncio.sleep(EVERY_S)
@@ -239,7 +242,7 @@ class BackupWriter:
             epoch=image.controller_epoch,
             before=nonce,
             nonce=nonce,
-            written_ms=self._now_ms(),
+            written_ms=self._clock.now_ms(),
         )
         raw = await asyncio.to_thread(encode_image, image)
         size = await self._write(store, Content(name=name, term_id=image.term_id, image=raw))
@@ -264,7 +267,7 @@ class BackupWriter:
             epoch=newest.controller_epoch,
             before=last.nonce,
             nonce=newest.nonce,
-            written_ms=self._now_ms(),
+            written_ms=self._clock.now_ms(),
         )
         term_id = _term_at(self._log.image, name.end)
         size = await self._write(store, Content(name=name, term_id=term_id, batches=batches))
@@ -296,7 +299,7 @@ class BackupWriter:
             return names, backup_objects.newest_history(names, positions)
 
         self._names, history = await asyncio.to_thread(known)
-        self._listed_ms = self._now_ms()
+        self._listed_ms = self._clock.monotonic_ms()
         self._end, self._since = None, _SinceSnapshot()
         if history:
             self._end, self._since = history[-1], self._followed(history)
@@ -306,8 +309,8 @@ class BackupWriter:
         await self._find_excess()
 
     async def _claim(self, store: BackupStore, *, stored: bool) -> None:
-        now_ms = self._now_ms()
-        await claim(store, self._place.owner, now_ms, stored=stored)
+        now_ms = self._clock.monotonic_ms()
+        await self._claims.claim(store, self._place.owner, stored=stored)
         self._claimed_ms = now_ms
 
     def _followed(self, history: tuple[ObjectName, ...]) -> _SinceSnapshot:
@@ -323,7 +326,7 @@ class BackupWriter:
 
     async def _find_excess(self) -> None:
         own = contained(self._names, self._log.image)
-        keep_ms, now_ms = self._place.keep_ms, self._now_ms()
+        keep_ms, now_ms = self._place.keep_ms, self._clock.deletion_ms()
         self._excess = await asyncio.to_thread(backup_objects.excess, own, keep_ms, now_ms)
 
     async def _drop_excess(self, store: BackupStore) -> None:
@@ -365,8 +368,8 @@ class BackupWriter:
     def _begin_write(self) -> None:
         state = self._known()
         if state.behind_since_ms is None:
-            state.behind_since_ms = self._now_ms()
-        self._write_began_ms = self._now_ms()
+            state.behind_since_ms = self._clock.monotonic_ms()
+        self._write_began_ms = self._clock.monotonic_ms()
 
     def _stored(self) -> None:
         """Note that everything up to `_end` is stored."""
@@ -374,7 +377,7 @@ class BackupWriter:
         assert end is not None, "something is stored"
         failed, state.why = state.why, ""
         first = state.end == 0
-        state.end, state.stored_ms = end.end, self._now_ms()
+        state.end, state.stored_ms = end.end, self._clock.now_ms()
         state.objects, state.bytes = len(self._names), sum(self._names.values())
         state.oldest_ms = min((one.written_ms for one in self._names if one.is_snapshot), default=0)
         behind = end.end < self._log.tail.end
@@ -388,7 +391,7 @@ class BackupWriter:
         state = self._known()
         state.place = place or state.place
         if state.behind_since_ms is None:
-            state.behind_since_ms = self._now_ms()
+            state.behind_since_ms = self._clock.monotonic_ms()
         if why != state.why:
             logger.warning(
                 "the cluster's metadata is not backed up at present; the operator tries again, "

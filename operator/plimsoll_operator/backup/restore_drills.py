@@ -18,6 +18,7 @@ from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.api.due_times import BadSchedule, DueTimes
+from plimsoll_operator.backup.backup_clock import BackupClock
 from plimsoll_operator.backup.backup_objects import NEWEST, POINT_BYTES_MAX, Proof, parse_proof
 from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, read_point
 from plimsoll_operator.backup.backup_stores import BackupStore, StoreUnavailable
@@ -52,16 +53,17 @@ class RestoreDrills:
         log: FollowedController,
         place: DrilledPlace,
         state: Callable[[], BackupState | None],
-        now_ms: Callable[[], int],
+        clock: BackupClock,
         changed: Callable[[], None],
     ) -> None:
         self._cluster_id = cluster_id
         self._log = log
         self._place = place
         self._state = state
-        self._now_ms = now_ms
+        self._clock = clock
         self._changed = changed
-        self._again_ms = 0
+        # When the next drill may begin after one that failed, by the monotonic clock.
+        self._again_ms: int | None = None
 
     async def run(self) -> None:
         """Drill at each due time until cancelled, while the controller is active."""
@@ -75,10 +77,10 @@ class RestoreDrills:
     def _is_due(self, state: BackupState) -> bool:
         """Note since when a drill is due, and return True if one is to begin now. A backup that was
         never proven is due at once."""
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         if state.proof is None:
             state.drill_due_ms = state.drill_due_ms or now_ms
-            return now_ms >= self._again_ms
+            return self._may_begin
         try:
             newest_ms = self._place.drills.newest_until(now_ms)
         except BadSchedule as error:
@@ -86,7 +88,11 @@ class RestoreDrills:
             return False
         due = newest_ms is not None and newest_ms > state.proof.at_ms
         state.drill_due_ms = newest_ms if due else None
-        return due and now_ms >= self._again_ms
+        return due and self._may_begin
+
+    @property
+    def _may_begin(self) -> bool:
+        return self._again_ms is None or self._clock.monotonic_ms() >= self._again_ms
 
     async def _drill(self, state: BackupState) -> None:
         store = await self._place.store()
@@ -141,7 +147,9 @@ class RestoreDrills:
 
     async def _prove(self, store: BackupStore, state: BackupState, found: BackupCopy) -> None:
         copy = found.copy
-        proof = Proof(at_ms=self._now_ms(), end=int(copy.image.next_offset), digest=copy.digest)
+        proof = Proof(
+            at_ms=self._clock.now_ms(), end=int(copy.image.next_offset), digest=copy.digest
+        )
         await store.write(str(proof), b"")
         try:
             for one in await store.stored():
@@ -164,7 +172,7 @@ class RestoreDrills:
         self._changed()
 
     def _failed(self, state: BackupState, why: str) -> None:
-        self._again_ms = self._now_ms() + AGAIN_MS
+        self._again_ms = self._clock.monotonic_ms() + AGAIN_MS
         if why != state.drill_failed:
             logger.warning(
                 "the operator could not restore the backup of the cluster's metadata in a test (a "

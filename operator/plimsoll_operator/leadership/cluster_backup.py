@@ -8,6 +8,7 @@ from uuid import UUID
 
 from plimsoll_operator.api.labels import RESTORE_FROM_BACKUP
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.backup.backup_clock import BackupClock
 from plimsoll_operator.backup.backup_objects import NEWEST
 from plimsoll_operator.backup.backup_place import BackupPlace, point_of
 from plimsoll_operator.backup.backup_reading import NoPoint, read_point
@@ -35,7 +36,7 @@ class ClusterBackup:
         self._cluster = cluster
         self._cluster_id = cluster_id
         self._changed = changed
-        self._now_ms = parts.now_ms
+        self._clock = BackupClock(parts.now_ms, parts.monotonic_ms, lambda: parts.kube.answered_ms)
         self._place = BackupPlace(
             cluster, cluster_id, parts.kube, parts.backup_directory, parts.make_bucket
         )
@@ -49,14 +50,14 @@ class ClusterBackup:
     def follow(self, controller: Controller) -> None:
         """Say which controller's metadata is backed up."""
         self._writer = BackupWriter(
-            self._cluster_id, controller, self._place, self._now_ms, self._changed
+            self._cluster_id, controller, self._place, self._clock, self._changed
         )
         self._drills = RestoreDrills(
             self._cluster_id,
             controller,
             self._place,
             lambda: self.state,
-            self._now_ms,
+            self._clock,
             self._changed,
         )
 

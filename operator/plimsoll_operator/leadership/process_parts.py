@@ -143,7 +143,7 @@ class Parts:
         for key, leader in sorted(self.leaders.items()):
             if (backup := leader.backup) is not None:
                 figures = ShownBackup(
-                    behind_ms=backup.behind_ms(now_ms),
+                    behind_ms=backup.behind_ms(self.monotonic_ms()),
                     stored_ms=backup.stored_ms,
                     bytes=backup.bytes,
                     proven_ms=backup.proven_ms,

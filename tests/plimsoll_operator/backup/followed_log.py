@@ -21,6 +21,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_operator.backup.backup_clock import BackupClock
 from plimsoll_operator.backup.backup_stores import BackupStore, DirectoryBackup
 from plimsoll_operator.backup.backup_writer import BackupWriter
 from plimsoll_operator.backup.place_owner import PlaceOwner
@@ -114,16 +115,31 @@ def writer_of(
 ) -> BackupWriter:
     stored_in = DirectoryBackup(store) if isinstance(store, Path) else store
     place = OnePlace(stored_in=stored_in, owner=owner)
-    return BackupWriter(CLUSTER, log, place, now_ms, lambda: None)
+    return BackupWriter(CLUSTER, log, place, clock_of(now_ms), lambda: None)
+
+
+def clock_of(now_ms: Callable[[], int]) -> BackupClock:
+    """Clocks that all agree, and go on as `now_ms` does."""
+    return BackupClock(now_ms, now_ms, lambda: None)
 
 
 async def written(writer: BackupWriter, log: FollowedLog) -> None:
-    """Run the writer until it has stored everything."""
-    async with running(writer) as task:
-        await until(
-            lambda: task.done() or (writer.state is not None and writer.state.end >= log.tail.end)
-        )
-        assert not task.done(), task.exception()
+    """Run the writer until it has stored everything, and has nothing left to do."""
+    idle, tail = False, log.tail
+    wait_beyond = tail.wait_beyond
+
+    async def waits(offset: MetadataOffset, within_ms: int) -> None:
+        nonlocal idle
+        idle = True
+        await wait_beyond(offset, within_ms)
+
+    tail.wait_beyond = waits  # type: ignore[method-assign]
+    try:
+        async with running(writer) as task:
+            await until(lambda: task.done() or idle)
+            assert not task.done(), task.exception()
+    finally:
+        tail.wait_beyond = wait_beyond  # type: ignore[method-assign]
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.plimsoll_operator.backup.followed_log import (
+    OWNER,
     FollowedLog,
+    OnePlace,
     running,
     until,
     writer_of,
@@ -18,10 +21,12 @@ from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.model import HistoryRestored
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_operator.backup import backup_objects, backup_writer, place_owner
+from plimsoll_operator.backup.backup_clock import BackupClock
 from plimsoll_operator.backup.backup_objects import NEWEST, ObjectName, Point
 from plimsoll_operator.backup.backup_reading import BackupCopy, NoPoint, parsed, read_point
 from plimsoll_operator.backup.backup_stores import DirectoryBackup, StoreUnavailable
-from plimsoll_operator.backup.place_owner import PlaceOwner
+from plimsoll_operator.backup.backup_writer import BackupWriter
+from plimsoll_operator.backup.place_owner import PlaceClaims, PlaceOwner
 
 
 class Hours:
@@ -83,10 +88,26 @@ async def test_second_cluster_with_the_id_stores_nothing(tmp_path: Path) -> None
 async def test_cluster_that_continues_a_lost_one_stores(tmp_path: Path) -> None:
     log, hours = FollowedLog(), Hours()
     await written(writer_of(log, tmp_path, hours), log)
-    hours.now_ms += place_owner.OWNED_MS
     log.change()
-    await written(writer_of(log, tmp_path, hours, COPY), log)
+    writer = writer_of(log, tmp_path, hours, COPY)
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.why != "")
+        hours.now_ms += place_owner.OWNED_MS
+        await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
     assert (await read(tmp_path)).copy.image == log.image
+
+
+async def test_recreated_cluster_names_its_former_object(tmp_path: Path) -> None:
+    """It had the same name and namespace: "LogCluster kafka/main writes, so this one does not"
+    named the reader's own."""
+    log, hours = FollowedLog(), Hours()
+    await written(writer_of(log, tmp_path, hours), log)
+    writer = writer_of(log, tmp_path, hours, PlaceOwner(uid="u2", key="kafka/main"))
+    async with running(writer):
+        await until(lambda: writer.state is not None and writer.state.why != "")
+    assert writer.state is not None
+    assert writer.state.why.startswith("A former LogCluster kafka/main wrote its backup into")
+    assert "begins by itself within 4 minutes" in writer.state.why
 
 
 async def test_owner_is_told_of_another_writer(tmp_path: Path) -> None:
@@ -95,9 +116,70 @@ async def test_owner_is_told_of_another_writer(tmp_path: Path) -> None:
     writer = writer_of(log, tmp_path, hours)
     async with running(writer):
         await until(lambda: writer.state is not None and writer.state.end >= log.tail.end)
-        await place_owner.claim(DirectoryBackup(tmp_path), COPY, hours.now_ms, stored=False)
+        await PlaceClaims(hours, hours).claim(DirectoryBackup(tmp_path), COPY, stored=False)
         hours.now_ms += place_owner.CLAIM_MS
         await until(lambda: writer.state is not None and "kafka/copy" in writer.state.why)
+
+
+class TestClaims:
+    """Clocks that jump, or differ, take no place away."""
+
+    def setup_method(self) -> None:
+        self.wall_ms, self.monotonic_ms = 1_800_000_000_000, 0
+        self.copys = PlaceClaims(lambda: self.wall_ms, lambda: self.monotonic_ms)
+
+    async def test_wall_clock_ahead_steals_no_claim(self, tmp_path: Path) -> None:
+        store = DirectoryBackup(tmp_path)
+        await PlaceClaims(lambda: self.wall_ms, lambda: 0).claim(store, OWNER, stored=False)
+        for ahead_ms in (0, 365 * 86_400_000, -365 * 86_400_000):
+            self.wall_ms += ahead_ms
+            with pytest.raises(place_owner.OwnedByAnother):
+                await self.copys.claim(store, COPY, stored=True)
+
+    async def test_stopped_wall_clock_keeps_the_place(self, tmp_path: Path) -> None:
+        store = DirectoryBackup(tmp_path)
+        owners = PlaceClaims(lambda: 0, lambda: 0)
+        for _ in range(10):
+            await owners.claim(store, OWNER, stored=False)
+            with pytest.raises(place_owner.OwnedByAnother):
+                await self.copys.claim(store, COPY, stored=True)
+            self.monotonic_ms += place_owner.OWNED_MS // 2
+
+    async def test_unchanged_claim_is_taken_in_time(self, tmp_path: Path) -> None:
+        store = DirectoryBackup(tmp_path)
+        await PlaceClaims(lambda: self.wall_ms, lambda: 0).claim(store, OWNER, stored=False)
+        with pytest.raises(place_owner.OwnedByAnother):
+            await self.copys.claim(store, COPY, stored=True)
+        self.monotonic_ms += place_owner.OWNED_MS
+        await self.copys.claim(store, COPY, stored=True)
+        assert b"kafka/copy" in (tmp_path / place_owner.NAME).read_bytes()
+
+
+async def test_wall_clock_ahead_deletes_no_object(tmp_path: Path) -> None:
+    log, hours = FollowedLog(), Hours()
+    wall = SimpleNamespace(ahead_ms=0)
+    place = OnePlace(stored_in=DirectoryBackup(tmp_path))
+    clock = BackupClock(lambda: hours.now_ms + wall.ahead_ms, hours, lambda: None)
+    writer = BackupWriter(CLUSTER, log, place, clock, lambda: None)
+    log.change(3)
+    await written(writer, log)
+    log.change(3)
+    await written(writer, log)
+    before = names_in(tmp_path)
+    wall.ahead_ms = 365 * 86_400_000
+    log.change()
+    await written(writer, log)
+    assert set(before) < set(names_in(tmp_path))
+
+
+def test_backup_times_follow_the_api_server() -> None:
+    wall = SimpleNamespace(host_ms=1_800_000_000_000, server_ms=None)
+    clock = BackupClock(lambda: wall.host_ms, lambda: 0, lambda: wall.server_ms)
+    assert clock.now_ms() == wall.host_ms
+    wall.server_ms = wall.host_ms - 60_000
+    assert clock.now_ms() == wall.host_ms
+    wall.server_ms = wall.host_ms - 86_400_000
+    assert clock.now_ms() == clock.deletion_ms() == wall.server_ms
 
 
 async def test_unreadable_owner_is_replaced(tmp_path: Path) -> None:

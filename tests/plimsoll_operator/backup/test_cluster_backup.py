@@ -23,7 +23,11 @@ async def test_backup_that_breaks_its_reader_is_told(
 
     monkeypatch.setattr(DirectoryBackup, "stored", stored)
     parts = SimpleNamespace(
-        now_ms=lambda: 0, kube=None, backup_directory=tmp_path, make_bucket=None
+        now_ms=lambda: 0,
+        monotonic_ms=lambda: 0,
+        kube=None,
+        backup_directory=tmp_path,
+        make_bucket=None,
     )
     cluster = a_cluster(backup={})
     backup = ClusterBackup(cast("Parts", parts), lambda: cluster, CLUSTER, lambda: None)

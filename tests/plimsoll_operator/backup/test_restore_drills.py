@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.plimsoll_operator.backup.followed_log import FollowedLog, OnePlace, writer_of, written
+from tests.plimsoll_operator.backup.followed_log import (
+    FollowedLog,
+    OnePlace,
+    clock_of,
+    writer_of,
+    written,
+)
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_operator.api.due_times import DueTimes
@@ -58,7 +64,12 @@ class Scene:
     @contextlib.asynccontextmanager
     async def drilling(self) -> AsyncIterator[None]:
         drills = RestoreDrills(
-            CLUSTER, self.log, self.place, lambda: self.writer.state, self.clock, self._ended
+            CLUSTER,
+            self.log,
+            self.place,
+            lambda: self.writer.state,
+            clock_of(self.clock),
+            self._ended,
         )
         task = asyncio.ensure_future(drills.run())
         try:
