@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -63,6 +64,54 @@ async def test_sole_candidate_leads_again_after_hand_over(
     await asyncio.wait([running])
     assert (candidate.ALONE_S in slept) is alone
     assert (candidate.HAND_OVER_S in slept) is not alone
+
+
+class WaitsForPerson(HandsOver):
+    """Cannot restore its metadata log without a person."""
+
+    def __init__(self, terms: int) -> None:
+        super().__init__()
+        self.controller.choice = "11-4c26ea60dfadd7a4"
+        self._terms = terms
+
+    async def run(self, vacant_ms: int = 0) -> Outcome:
+        self.terms += 1
+        if self.terms == self._terms:
+            self.twice.set()
+        return Outcome.STALLED
+
+
+class CountedLease:
+    """Always free, and held until cancelled."""
+
+    def __init__(self) -> None:
+        self.acquired = 0
+
+    async def acquire(self) -> Acquired:
+        self.acquired += 1
+        return Acquired(vacant_ms=None, previous=None)
+
+    async def hold(self, _: object) -> LeaseLoss:
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    async def release(self) -> None: ...
+
+
+async def test_lease_is_kept_while_person_must_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is handed over once at first, since another operator may hear more brokers; then ever more
+    rarely."""
+    monkeypatch.setattr(candidate, "STALLED_BACKOFF_S", 0.01)
+    monkeypatch.setattr(candidate, "KEPT_S_MAX", 60.0)
+    lease, leader = CountedLease(), WaitsForPerson(terms=30)
+    running = asyncio.ensure_future(
+        Candidate(cast("Lease", lease), leader, _no_objection).forever()  # type: ignore[arg-type]
+    )
+    async with asyncio.timeout(30):
+        await leader.twice.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert 2 <= lease.acquired <= 8
 
 
 class Leads(HandsOver):

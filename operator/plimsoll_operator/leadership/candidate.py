@@ -30,6 +30,11 @@ bound. The first timeout is short, so that a lost answer costs little time."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 10.0
+KEPT_S_MAX = 300.0
+"""The longest time in seconds for which an operator keeps the Lease while a person must choose a
+history. Another operator may hear brokers that this one does not, so it first hands over at once.
+When it holds the Lease again, no other could decide either, and it keeps the Lease for longer each
+time."""
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
 STOP_S_MAX = 5.0
@@ -71,6 +76,10 @@ class Candidate:
         self._leader = leader
         self._objection = objection
         self._deposed = 0
+        # True if the last term ended because a person must choose a history.
+        self._waits_for_choice = False
+        # For how many seconds to keep the Lease then.
+        self._kept_s = 0.0
 
     async def forever(self) -> None:
         while True:
@@ -89,37 +98,55 @@ class Candidate:
             self._leader.controller.name,
         )
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
+        loop, vacant_ms = asyncio.get_running_loop(), acquired.vacant_ms or 0
+        until_s = loop.time() + self._kept_s
         try:
-            against = await self._asked(holding)
-            if holding.done():
-                logger.warning(
-                    "LogCluster %s: this operator lost the Lease before it led as controller "
-                    "(%s); it tries to acquire the Lease again",
-                    *(self._leader.controller.name, holding.result().value),
-                )
-                return 0.0
-            if against is not None:
-                reason, sentence = against
-                await self._leader.say(Cause(reason=reason, message=sentence, serves=False))
-                return OBJECTION_BACKOFF_S
-            leading = asyncio.ensure_future(self._leader.run(acquired.vacant_ms or 0))
-            try:
-                await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
-                if leading.done():
-                    return await self._after(leading.result(), holding)
-                logger.warning(
-                    "LogCluster %s: this operator lost the Lease and stops leading as controller "
-                    "(%s); the operator that gets the Lease next takes over by itself",
-                    *(self._leader.controller.name, holding.result().value),
-                )
-                return 0.0
-            finally:
-                if not leading.done():
-                    await self._leader.stop()
-                    await asyncio.wait([leading], timeout=STOP_S_MAX)
-                await cancelled(leading)
+            while True:
+                self._waits_for_choice = False
+                pause_s = await self._term(holding, vacant_ms)
+                if not self._waits_for_choice:
+                    self._kept_s = 0.0
+                    return pause_s
+                if loop.time() >= until_s:
+                    self._kept_s = min(max(2 * self._kept_s, 2 * pause_s), KEPT_S_MAX)
+                    return pause_s
+                await asyncio.wait([holding], timeout=pause_s)
+                vacant_ms = 0
         finally:
             await cancelled(holding)
+
+    async def _term(self, holding: asyncio.Future[LeaseLoss], vacant_ms: int) -> float:
+        """Lead until the Lease or the controller's term ends. Return for how many seconds to pause
+        before the next term."""
+        against = await self._asked(holding)
+        if holding.done():
+            logger.warning(
+                "LogCluster %s: this operator lost the Lease before it led as controller "
+                "(%s); it tries to acquire the Lease again",
+                *(self._leader.controller.name, holding.result().value),
+            )
+            return 0.0
+        if against is not None:
+            reason, sentence = against
+            await self._leader.say(Cause(reason=reason, message=sentence, serves=False))
+            return OBJECTION_BACKOFF_S
+        leading = asyncio.ensure_future(self._leader.run(vacant_ms))
+        try:
+            watched: set[asyncio.Future[Any]] = {holding, leading}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if leading.done():
+                return await self._after(leading.result(), holding)
+            logger.warning(
+                "LogCluster %s: this operator lost the Lease and stops leading as controller "
+                "(%s); the operator that gets the Lease next takes over by itself",
+                *(self._leader.controller.name, holding.result().value),
+            )
+            return 0.0
+        finally:
+            if not leading.done():
+                await self._leader.stop()
+                await asyncio.wait([leading], timeout=STOP_S_MAX)
+            await cancelled(leading)
 
     async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
         """Return the objection to this operator's leading as (reason, sentence), or None if there
@@ -161,6 +188,8 @@ class Candidate:
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)
         self._deposed = 0
+        if outcome is Outcome.STALLED:
+            self._waits_for_choice = bool(self._leader.controller.choice)
         if self._alone and outcome is Outcome.HANDED_OVER:
             return ALONE_S
         return {
