@@ -104,6 +104,18 @@ class TestCondition:
         assert "Partitions: orders-1." in memory.condition(NOW_MS).message
         assert memory.condition(NOW_MS).message.startswith("1 partition got")
 
+    def test_stopped_partition_proves_no_recent_election(self):
+        """A sole replica was elected uncleanly long ago; its mark stays as long as no ISR grows. All
+        brokers stopped, and the metadata log was restored: nothing was lost."""
+        stopped = isr_changed(1, (), leader=None, leader_epoch_step=1, cause="shutdown")
+        image = replay(with_topic(an_image(), ROWS), *lost_and_elected(), stopped)
+        assert image.partitions[PartitionKey(TOPIC_ID, 1)].recovery is Recovery.RECOVERING
+        memory = UncleanRecovery()
+        memory.begin(image, (), NOW_MS)
+        shown = memory.condition(NOW_MS)
+        assert (shown.status, shown.reason) == ("False", "NothingLost")
+        assert memory.elections(NOW_MS) == UncleanElections()
+
     def test_term_that_begins_again_forgets_nothing(self):
         memory = an_election()
         before = memory.condition(NOW_MS)

@@ -72,8 +72,11 @@ class UncleanRecovery:
     ) -> None:
         """Restore the elections from the condition in `shown`, which an earlier term wrote, and add
         the elections in `log` (as the term opened it) that were committed later. If the condition
-        and the log have none, count one for each partition that is still recovering and under min
-        ISR. Do nothing if this object knows elections of an earlier term already."""
+        and the log have none, count one for each partition that is led, still recovering and under
+        min ISR. One without a leader proves no recent election: its mark stays until its ISR next
+        grows, so it may be of long ago, and a stop of all brokers (before a restore of the
+        metadata, or a hibernation) alone put it under min ISR. Do nothing if this object knows
+        elections of an earlier term already."""
         if self._text:
             return
         for one in shown:
@@ -84,7 +87,7 @@ class UncleanRecovery:
         unfinished = [
             p
             for p in image.partitions.values()
-            if p.recovery is Recovery.RECOVERING and margin(p) < 0
+            if p.leader is not None and p.recovery is Recovery.RECOVERING and margin(p) < 0
         ]
         if unfinished and not self._text:
             self._add(len(unfinished), 0, now_ms)
