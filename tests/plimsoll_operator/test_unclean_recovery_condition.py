@@ -105,8 +105,8 @@ class TestCondition:
         assert memory.condition(NOW_MS).message.startswith("1 partition got")
 
     def test_stopped_partition_proves_no_recent_election(self):
-        """A sole replica was elected uncleanly long ago; its mark stays as long as no ISR grows. All
-        brokers stopped, and the metadata log was restored: nothing was lost."""
+        """Its replica was elected uncleanly long ago, and the mark stays as long as no ISR grows.
+        All brokers stopped, and the metadata log was restored: nothing was lost."""
         stopped = isr_changed(1, (), leader=None, leader_epoch_step=1, cause="shutdown")
         image = replay(with_topic(an_image(), ROWS), *lost_and_elected(), stopped)
         assert image.partitions[PartitionKey(TOPIC_ID, 1)].recovery is Recovery.RECOVERING

@@ -23,7 +23,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, METADATA_BATCHES, TOPICS
-from plimsoll_sim.checkers import compaction, standstill
+from plimsoll_sim.checkers import compaction, restored_replicas, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.backups import BackupChecker
 from plimsoll_sim.checkers.coordinated import CoordinatedChecker
@@ -77,6 +77,8 @@ ORDER_US = 500_000
 """Virtual microseconds after which a client repeats its request."""
 VISIT_US = 1_000_000
 """Virtual microseconds between a person's visits to a cluster that was healed."""
+LOOKS = 64
+"""Steps between two looks at whether the replicas of a restored history have converged."""
 UP_US_MAX = 120_000_000
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """Errors with which a broker may end by itself; its container is then restarted."""
@@ -150,6 +152,8 @@ class World:
         self.stop_clients = False
         self.counts: Counter[str] = Counter()
         self.expect_liveness = True
+        # True once a history that a person chose leads, although the committed one was lost.
+        self.expect_restored = False
         self.tempting: list[Callable[[], None]] = []
         self.events: list[str] = []
         self.digest = 0
@@ -446,6 +450,21 @@ class World:
             healed = partial(is_finished, self)
             self.until(healed, patience.us_max, "after healing", patience.steps_max)
             compaction.check_agreement(self.ghost, self.brokers)
+        elif self.expect_restored:
+            self._settle_restored(patience)
+
+    def _settle_restored(self, patience: Patience) -> None:
+        """Wait until the cluster has converged to the history that a person chose, and check its
+        replicas."""
+        deadline, n = self.loop.now_us + patience.us_max, 0
+        while left := restored_replicas.unsettled(self):
+            if self.loop.now_us > deadline or n > patience.steps_max:
+                raise NotAlive(f"after a restore that a person chose: {'; '.join(left)}")
+            for _ in range(LOOKS):
+                self.step()
+            n += LOOKS
+        restored_replicas.check_agreement(self)
+        self.note("story: the replicas of the chosen history agree")
 
     def end(self) -> None:
         """End all processes and drop all references."""

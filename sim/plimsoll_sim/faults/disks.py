@@ -97,6 +97,7 @@ def replace_disk_with_empty(context: FaultContext, rng: random.Random) -> str | 
         return None
     change_disk(context.world, host, None)
     context.world.expect_liveness = False  # a person may have to say that the data is gone
+    context.world.expect_restored = False
     context.start_later(host)
     return host.name
 

@@ -47,6 +47,7 @@ def strike(context: FaultContext, rng: random.Random) -> str | None:
 def _script(context: FaultContext, holders: list[BrokerHost], rng: random.Random) -> Script:
     world = context.world
     context.alone = True
+    is_whole = world.expect_liveness  # no volume is lost
     spoil(world, context.older_backup, rng)
     yield pause(rng.randrange(LAG_MS_MAX))
     if rng.random() < SPOILED_SHARE:
@@ -60,6 +61,7 @@ def _script(context: FaultContext, holders: list[BrokerHost], rng: random.Random
         world.start_broker(host)
     yield Wait(lambda: any(host.choices for host in world.operators), ANSWERS_MS)
     yield from _confirm(world, rng)
+    world.expect_restored = is_whole and any(host.active for host in world.operators)
 
 
 def _lose(world: World, holders: list[BrokerHost]) -> None:
