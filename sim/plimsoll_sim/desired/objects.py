@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.image import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.model import Topic as CommittedTopic
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Refusal
@@ -258,9 +258,10 @@ class AppliedObjects:
         """Correct each Topic that states fewer partitions than its topic has, as its status asks.
         An etcd that went back restores such Topics."""
         for name, wanted in self.topics.items():
-            topic = image.topics.get(image.topic_ids.get(wanted.topic_name))
-            if topic is not None and topic.partitions > wanted.partitions:
-                self.edit(TOPICS, name, partitions=topic.partitions)
+            topic_id = image.topic_ids.get(wanted.topic_name)
+            has = 0 if topic_id is None else image.topics[topic_id].partitions
+            if has > wanted.partitions:
+                self.edit(TOPICS, name, partitions=has)
 
     @property
     def reassignments(self) -> dict[str, Reassignment]:
