@@ -182,6 +182,24 @@ def test_shrink_seen_twice_is_alerted_once(tmp_path: Path):
     assert promtool(tmp_path, [annotated(test)]) == ""
 
 
+@pytest.mark.slow
+def test_alerts_of_one_event_page_once(tmp_path: Path):
+    """A node with two brokers is lost: six alerts, which the documented route makes one page."""
+    (route,) = [one for one in fences(SCRAPING) if one.text.startswith("route:")]
+    scene = Scene("a node with two brokers is lost")
+    left = [(broker, cause) for broker in "12" for cause in ("fenced", "lag", "restart")]
+    for broker, cause in left:
+        scene.shrinks("a", int(broker), cause, "false", rises(20))
+    each = [told("PlimsollISRShrinking", 12, broker=one, cause=cause) for one, cause in left]
+    expected = [alert for one in each for alert in one["exp_alerts"]]
+    test = scene.test() | {"alert_rule_test": [each[0] | {"exp_alerts": expected}]}
+    assert promtool(tmp_path, [annotated(test)]) == ""
+    by = quick_yaml.load(route.text)["route"]["group_by"]
+    assert {tuple(one["exp_labels"][name] for name in by) for one in expected} == {
+        ("kafka", "main")
+    }
+
+
 def test_node_loss_fires_despite_new_operator(
     tmp_path: Path,
 ):

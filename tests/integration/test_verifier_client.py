@@ -1,16 +1,19 @@
-"""What a verification asks with: a client that has seen brokers come and go."""
+"""What a verification asks with: a client that has seen brokers come and go, and topics."""
 
 import contextlib
 import os
 import signal
 
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 from tests.integration.local_cluster import WAIT_S, LocalCluster, produce, wait_for
 
+from plimsoll_spark.settings import Refusal
 from plimsoll_spark.topics import OffsetRange, TopicClient
 
-TOPIC, OTHER = "lonely", "other"
+TOPIC, OTHER, DELETED = "lonely", "other", "deleted"
+SHORT_S = 3
 
 
 def leader(cluster: LocalCluster) -> int | None:
@@ -50,3 +53,22 @@ def test_leader_that_was_away_is_found_again(cluster: LocalCluster) -> None:
     wait_for("its leader again", lambda: leader(cluster) == 2)
     assert client.ranges((0,), WAIT_S) == whole
     client.close()
+
+
+def test_topic_deleted_under_its_client_stays_deleted(cluster: LocalCluster) -> None:
+    """Brokers of a local cluster create a topic of which a client asks for the metadata."""
+    cluster.create_topic(DELETED, 1)
+    cluster.wait_isr(DELETED, 3)
+    client = TopicClient(cluster.bootstrap, DELETED)
+    assert client.ranges((0,), WAIT_S) == {0: OffsetRange(log_start_offset=0, log_end_offset=0)}
+    admin = cluster.admin()
+    admin.delete_topics([DELETED])[DELETED].result(WAIT_S)
+    with pytest.raises(KafkaException):
+        client.ranges((0,), SHORT_S)
+    with pytest.raises(KafkaException):
+        client.topic_id(SHORT_S)
+    with pytest.raises(Refusal):
+        client.partitions(SHORT_S)
+    assert client.leader_of(0) is None
+    client.close()
+    assert DELETED not in admin.list_topics(timeout=WAIT_S).topics

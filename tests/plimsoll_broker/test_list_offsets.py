@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 from tests.plimsoll_broker.test_replication import until
-from tests.plimsoll_broker.trio import Broker, Client, Controller
+from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller
 
 from plimsoll_broker.background import AT_ONCE
 from plimsoll_broker.replication.hosted_partitions import Hosted
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import TopicObject
@@ -125,6 +126,43 @@ async def test_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.Monk
     assert not search.done()
     answered.set()
     assert await search == [(Code.NONE, BASE_MS + 49, 980)]
+
+
+async def test_search_waits_for_no_other_users_searches(
+    one: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread searched for all clients, in the order in which they asked."""
+    victim = await one.client()
+    await until(lambda: one.server.connections == 1)
+    (mine,) = one.server._open
+    hostile = [await one.client() for _ in range(6)]
+    await victim.produce("t", many_records(1_000))
+    await victim.produce("t", many_records(500), index=1)
+    ours = mine._connection
+    monkeypatch.setattr(
+        ConnectionState,
+        "holder",
+        property(lambda self: "victim" if self is ours else "hostile"),
+    )
+    begun, go_on = threading.Event(), threading.Event()
+    real = offsets_by_time.iter_times
+
+    def held(records: bytes, count: int):
+        if count == 1_000:
+            begun.set()
+            assert go_on.wait(30)
+        return real(records, count)
+
+    monkeypatch.setattr(offsets_by_time, "iter_times", held)
+    searches = [asyncio.create_task(asked(client, NEWEST, 0)) for client in hostile]
+    await asyncio.to_thread(begun.wait, 30)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            assert await asked(victim, NEWEST, 1) == [(Code.NONE, BASE_MS + 49, 490)]
+        assert not any(search.done() for search in searches)
+    finally:
+        go_on.set()
+    assert await asyncio.gather(*searches) == [[(Code.NONE, BASE_MS + 49, 980)]] * 6
 
 
 async def test_list_offsets_of_many_partitions_takes_turns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from pathlib import Path
 
@@ -100,6 +101,15 @@ async def test_allowed_namespaces_are_said_unenforced_locally(
     assert "allowedNamespaces" not in caplog.text
     directory.start(CLUSTER.replace("spec: {", f"spec: {{{listener}, "))
     assert "Listener own: allowedNamespaces has no effect in a local cluster" in caplog.text
+
+
+async def test_rules_that_are_not_checked_locally_are_named(
+    directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a local cluster takes may be refused by Kubernetes."""
+    caplog.set_level(logging.INFO)
+    directory.start(CLUSTER)
+    assert "not against their CEL rules" in caplog.text
 
 
 async def test_removed_reassignment_is_deleted_and_topic_stays(

@@ -216,6 +216,12 @@ def test_pods_are_all_restricted(pod: dict[str, Any]):
         }
 
 
+def test_broker_has_one_probe_which_restarts_nothing():
+    """A node without processor time had all of its brokers killed together."""
+    (container,) = pod_of(broker_sets(a_context(), [BrokerId(0)]))["containers"]
+    assert [one for one in container if one.endswith("Probe")] == ["readinessProbe"]
+
+
 @pytest.mark.parametrize(
     ("spec", "means"), [({}, "KeepServing"), ({"onControllerLoss": "StopServing"}, "StopServing")]
 )
