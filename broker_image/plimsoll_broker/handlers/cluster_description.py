@@ -20,7 +20,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.topic_names import check_form, is_internal
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import ResourceType
+from plimsoll_core.security.acl import TOLD_BITS, ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -46,7 +46,7 @@ def describe_cluster(view: ClusterView) -> Handler:
         }
         if request.include_cluster_authorized_operations:
             rights = context.rights
-            may = shared.EVERY_OPERATION[_CLUSTER] if rights is None else rights.on_the_cluster()
+            may = TOLD_BITS[_CLUSTER] if rights is None else rights.on_the_cluster()
             values["cluster_authorized_operations"] = may
         return encode_response(ApiKey.DESCRIBE_CLUSTER, version, values)
 
@@ -152,7 +152,7 @@ def _topic(
 ) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
     # If authorization is on, the guard replaces this by each client's own operations.
-    may = {"topic_authorized_operations": shared.EVERY_OPERATION[ResourceType.TOPIC]}
+    may = {"topic_authorized_operations": TOLD_BITS[ResourceType.TOPIC]}
     if topic_id is None:
         illegal = check_form(name) is not None
         code = Code.INVALID_TOPIC_EXCEPTION if illegal else Code.UNKNOWN_TOPIC_OR_PARTITION

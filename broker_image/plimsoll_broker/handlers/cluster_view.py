@@ -22,13 +22,9 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_core.quotas.fair_pool import FairPool
-from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
 WAIT_MS_MAX = 60_000
 """The longest time in ms for which a request is held, even if its client would wait longer."""
-EVERY_OPERATION = {kind: operation_bits(told) for kind, told in TOLD_OPERATIONS.items()}
-"""The bits of all operations on each type of resource, as `authorized_operations` reports them if
-authorization is off."""
 
 Command = Callable[[Forwarded, int], Awaitable[Answer]]
 """Sends a request to the controller once and returns its answer. Takes a timeout in ms; raises

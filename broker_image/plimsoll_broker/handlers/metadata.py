@@ -63,7 +63,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.quotas.fair_pool import FairPool
-from plimsoll_core.security.acl import ResourceType
+from plimsoll_core.security.acl import TOLD_BITS, ResourceType
 from plimsoll_process.log_lines import LineRoom
 from plimsoll_process.waits import heard
 from plimsoll_wire.api_versions import ApiKey
@@ -410,11 +410,11 @@ class _Answering(NamedTuple):
         }
         # All operations; if authorization is on, the guard replaces them by each client's own.
         if getattr(request, "include_cluster_authorized_operations", False):
-            values["cluster_authorized_operations"] = shared.EVERY_OPERATION[ResourceType.CLUSTER]
+            values["cluster_authorized_operations"] = TOLD_BITS[ResourceType.CLUSTER]
         if getattr(request, "include_topic_authorized_operations", False):
             for topic in topics:
                 if topic["name"] is not None:
-                    topic["topic_authorized_operations"] = shared.EVERY_OPERATION[_TOPIC]
+                    topic["topic_authorized_operations"] = TOLD_BITS[_TOPIC]
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _brokers(self) -> list[dict[str, Any]]:

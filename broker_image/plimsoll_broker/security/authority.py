@@ -4,8 +4,9 @@ A broker has one, and updates it with every cluster image in the turn of the eve
 image is applied. Decisions for a connection are cached while the committed rules stay the same. A
 connection that logged in with a key that is no longer committed is closed in that turn.
 
-`Decisions`: the cached authorization decisions of one connection, bounded, since a client may name
-anything, of any length. Decisions about existing topics are cached, and a few about other names.
+`Decisions`: the cached authorization decisions of one connection, one for each name, bounded, since
+a client may name anything, of any length. Decisions about existing topics are cached, and a few
+about other names.
 
 `VisibleTopics`: the topics that one principal may describe, and its rewritten requests for all
 topics. A request for all topics is answered as if it had named the visible ones
@@ -34,10 +35,10 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import (
     CLUSTER_NAME,
-    TOLD_OPERATIONS,
+    OPERATION_BITS,
+    TOLD_BITS,
     AclOperation,
     ResourceType,
-    operation_bits,
 )
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.client_certificates import BY_CERTIFICATE, CertificateRefusal, mark_of
@@ -54,35 +55,35 @@ from plimsoll_core.security.tokens import (
 
 TOPICS_MAX = 10_000
 """The most cached decisions about existing topics, for one connection."""
-OTHERS_MAX = 100
+OTHERS_MAX = 200
+"""The most cached decisions about other names, for one connection: those of a request that is
+served on the event loop."""
 NAME_MAX = 255
 """The most characters of a name, other than an existing topic's, in a cached decision."""
 
-Question = tuple[AclOperation, ResourceType, str]
-
 
 class Decisions(NamedTuple):
-    """The cached authorization decisions of one connection: True if allowed, by question.
+    """The cached authorization decisions of one connection: the operations that are allowed, as
+    bits, by name. A name is decided once for all operations. `topics`: of existing topics.
     `security`: the rules by which the decisions were made. When the rules change the whole object
     is replaced, since threads read it for long requests while the event loop applies new rules."""
 
     security: SecurityState
-    topics: dict[Question, bool]
-    others: dict[Question, bool]
+    topics: dict[str, int]
+    others: dict[tuple[ResourceType, str], int]
 
-    def remember(self, question: Question, *, there_is: bool, allowed: bool) -> None:
+    def remember(self, kind: ResourceType, name: str, allowed: int, *, there_is: bool) -> None:
         """Cache a decision; first clear the cache of its kind if that is full. `there_is`: True if
-        the question is about an existing topic. A decision about another name of more than NAME_MAX
+        the decision is about an existing topic. A decision about another name of more than NAME_MAX
         characters is not cached."""
         if there_is:
-            decided, most = self.topics, TOPICS_MAX
-        elif len(question[2]) <= NAME_MAX:
-            decided, most = self.others, OTHERS_MAX
-        else:
-            return
-        if len(decided) >= most:
-            decided.clear()
-        decided[question] = allowed
+            if len(self.topics) >= TOPICS_MAX:
+                self.topics.clear()
+            self.topics[name] = allowed
+        elif len(name) <= NAME_MAX:
+            if len(self.others) >= OTHERS_MAX:
+                self.others.clear()
+            self.others[kind, name] = allowed
 
 
 PRINCIPALS_MAX = 64
@@ -174,6 +175,8 @@ SESSION_S_MAX = 10 * 365 * 24 * 3600.0
 of years, which a timer cannot take."""
 
 _TOPIC = ResourceType.TOPIC
+_BIT = OPERATION_BITS
+_DESCRIBE = _BIT[AclOperation.DESCRIBE]
 
 
 class Rights:
@@ -204,7 +207,7 @@ class Rights:
 
     def topic(self, operation: AclOperation, name: str) -> bool:
         known = self._known
-        if known[0] is self._authority.security and known[1].get((operation, _TOPIC, name)):
+        if known[0] is self._authority.security and known[1].get(name, 0) & _BIT[operation]:
             return True  # the usual case: decided before
         return self._may(operation, _TOPIC, name)
 
@@ -276,9 +279,8 @@ class Rights:
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may do on the resource, as bits (KIP-430); all in
         Audit mode. Makes no audit entries."""
-        return operation_bits(
-            operation for operation in TOLD_OPERATIONS[kind] if self._is_told(operation, kind, name)
-        )
+        told = TOLD_BITS[kind]
+        return told if self._authority.audits else told & self._decided(kind, name)
 
     def on_the_cluster(self) -> int:
         """Return the operations that the client may do on the cluster, as bits; 0 if it may not
@@ -302,20 +304,23 @@ class Rights:
         return self._decide(operation, kind, name) or self._refused(operation, kind, name)
 
     def _decide(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        return bool(self._decided(kind, name) & _BIT[operation])
+
+    def _decided(self, kind: ResourceType, name: str) -> int:
+        """Return the operations that the client may do on the resource in mode Enforce, as bits."""
         security, known = self._authority.security, self._known
         if known[0] is not security:
             known = self._known = Decisions(security, {}, {})
-        question = (operation, kind, name)
-        allowed = known.topics.get(question)
+        allowed = known.topics.get(name) if kind is _TOPIC else None
         if allowed is None:
-            allowed = known.others.get(question)
+            allowed = known.others.get((kind, name))
         if allowed is None:
-            asked = AclQuestion(self.principal, self.host, operation, kind, name)
-            allowed = security.allows(asked)
-            # Whether a denied topic exists is not checked, since a longer-cached decision is
-            # answered faster, which would reveal it.
-            there_is = allowed and kind is _TOPIC and self.there_is(name)
-            known.remember(question, there_is=there_is, allowed=allowed)
+            asked = AclQuestion(self.principal, self.host, AclOperation.DESCRIBE, kind, name)
+            allowed = security.operations(asked)
+            # Whether a topic exists is not checked for a client that may not know it, since a
+            # longer-cached decision is answered faster, which would reveal it.
+            there_is = kind is _TOPIC and bool(allowed & _DESCRIBE) and self.there_is(name)
+            known.remember(kind, name, allowed, there_is=there_is)
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:

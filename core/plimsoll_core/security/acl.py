@@ -6,7 +6,7 @@ Parts of records and of images; `acl_index` decides with them. Source: KIP-11, K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 
 import msgspec
@@ -74,6 +74,9 @@ class AclPermission(Enum):
 
 
 OPERATION_NUMBERS = {operation: number for number, operation in enumerate(AclOperation, start=2)}
+OPERATION_BITS = {operation: 1 << number for operation, number in OPERATION_NUMBERS.items()}
+"""The bit of each operation in a set of operations: bit n stands for the operation with Kafka's
+number n, as in an answer's "authorized operations"."""
 RESOURCE_NUMBERS = {kind: number for number, kind in enumerate(ResourceType, start=2)}
 PATTERN_NUMBERS = {Pattern.LITERAL: 3, Pattern.PREFIXED: 4}
 PERMISSION_NUMBERS = {AclPermission.DENY: 2, AclPermission.ALLOW: 3}
@@ -104,12 +107,11 @@ TOLD_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = {
     ),
 }
 """The operations that a client may ask about (KIP-430; Kafka's `AclEntry`)."""
-
-
-def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """Return the operations as the bit field of an answer's "authorized operations": bit n stands
-    for the operation with Kafka's number n."""
-    return sum(1 << OPERATION_NUMBERS[operation] for operation in operations)
+TOLD_BITS: Mapping[ResourceType, int] = {
+    kind: sum(OPERATION_BITS[operation] for operation in told)
+    for kind, told in TOLD_OPERATIONS.items()
+}
+"""The same as sets of operations."""
 
 
 ANY_NUMBER = 1

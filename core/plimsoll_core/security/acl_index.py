@@ -2,13 +2,15 @@
 
 Made beside an image and changed by the ACLs that a record adds or removes. A decision looks at the
 cells of the principal and of User:*: two literal names, and one prefix for each length that a
-prefix has. Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
+prefix has. It answers for all operations on a resource at once. Source: `StandardAuthorizerData`
+and `Authorizer.authorizeByResourceType` of Kafka 4.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -17,6 +19,7 @@ from immutables import Map, MapMutation
 from plimsoll_core.addresses import spelled
 from plimsoll_core.security.acl import (
     EVERYBODY,
+    OPERATION_BITS,
     WILDCARD,
     Acl,
     AclOperation,
@@ -27,7 +30,9 @@ from plimsoll_core.security.acl import (
 
 _Key = TypeVar("_Key", int, str)
 
-_BIT = {operation: 1 << number for number, operation in enumerate(AclOperation)}
+_BIT = OPERATION_BITS
+EVERY_OPERATION = sum(_BIT.values())
+"""The set of all operations, as bits."""
 _ALL = _BIT[AclOperation.ALL]
 _Op = AclOperation
 _IMPLYING = {
@@ -49,6 +54,16 @@ def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
 _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
 """For each operation, the bits of the operations of which a Deny denies it. A Deny implies no other
 operation."""
+
+
+@lru_cache(maxsize=1024)
+def _permitted(allowed: int, denied: int) -> int:
+    """Return the operations, as bits, that rules permit which together allow and deny these."""
+    return sum(
+        bit
+        for operation, bit in _BIT.items()
+        if allowed & _ALLOWS[operation] and not denied & _DENIES[operation]
+    )
 
 
 Masks = Map[str, tuple[int, int]]
@@ -132,18 +147,24 @@ class AclIndex(msgspec.Struct, frozen=True):
         """Return True if an ACL of the principal or of User:* allows the operation on the resource,
         and none denies it. `otherwise`: the result if no ACL of any principal is about the
         resource."""
-        kind, name, operation = asked.resource, asked.name, asked.operation
-        allowing, denying = _ALLOWS[operation], _DENIES[operation]
-        allowed, hosts = False, asked.hosts
-        for cell in self._cells(asked.principal, kind, name):
+        return bool(self.operations(asked, otherwise=otherwise) & _BIT[asked.operation])
+
+    def operations(self, asked: AclQuestion, *, otherwise: bool = False) -> int:
+        """Return all operations, as bits, that `allows` would allow the principal on the resource,
+        whatever the question's own operation is. It takes as long as one decision."""
+        allowed = denied = 0
+        hosts = asked.hosts
+        for cell in self._cells(asked.principal, asked.resource, asked.name):
             for host in hosts:
                 masks = cell.masks.get(host)
-                if masks is None:
-                    continue
-                if masks[1] & denying:
-                    return False
-                allowed = allowed or bool(masks[0] & allowing)
-        return allowed or (otherwise and not self._is_named(kind, name))
+                if masks is not None:
+                    allowed |= masks[0]
+                    denied |= masks[1]
+        if allowed or denied:
+            return _permitted(allowed, denied)
+        if otherwise and not self._is_named(asked.resource, asked.name):
+            return EVERY_OPERATION
+        return 0
 
     def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
         """Decide as `allows` does, and return the decision with the ACL that caused it, if any."""

@@ -12,7 +12,13 @@ from immutables import Map
 from msgspec.structs import replace
 
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
-from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
+from plimsoll_core.security.acl_index import (
+    EVERY_OPERATION,
+    AclIndex,
+    AclQuestion,
+    AclVerdict,
+    Ground,
+)
 from plimsoll_core.security.client_certificates import (
     OWN_AUTHORITY,
     CertificateProof,
@@ -242,6 +248,13 @@ class SecurityState(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_super_user(asked.principal):
             return True
         return self.index.allows(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
+
+    def operations(self, asked: AclQuestion) -> int:
+        """Return all operations, as bits, that the principal may perform on the resource in mode
+        Enforce, whatever the question's own operation is."""
+        if self.is_super_user(asked.principal):
+            return EVERY_OPERATION
+        return self.index.operations(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
 
     def explain(self, asked: AclQuestion) -> AclVerdict:
         if self.is_super_user(asked.principal):

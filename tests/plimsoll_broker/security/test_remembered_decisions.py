@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.plimsoll_broker.security.secured import Secured, a_rule
+from tests.plimsoll_broker.security.secured import Secured, a_rule, denying
 
 from plimsoll_broker.security.authority import NAME_MAX, OTHERS_MAX, Rights
 from plimsoll_broker.server.connection_state import ConnectionState
-from plimsoll_core.security.acl import AclOperation, Pattern
-from plimsoll_core.security.state import Mode
+from plimsoll_core.security.acl import OPERATION_BITS, AclOperation, Pattern, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_core.security.state import Mode, SecurityState
 
 Ask = Callable[[Rights, str], bool]
 OF_GROUP: Ask = lambda rights, name: rights.group(AclOperation.READ, name)  # noqa: E731
@@ -48,7 +49,7 @@ async def test_decision_about_existing_topic_is_not_evicted() -> None:
     assert rights.topic(AclOperation.READ, "orders")
     for number in range(2 * OTHERS_MAX):
         rights.group(AclOperation.READ, str(number))
-    assert [name for _, _, name in rights._known.topics] == ["orders"]
+    assert list(rights._known.topics) == ["orders"]
 
 
 async def test_denied_topic_is_remembered_alike_whether_it_exists() -> None:
@@ -56,4 +57,29 @@ async def test_denied_topic_is_remembered_alike_whether_it_exists() -> None:
     for name in ("orders", "nothing"):
         assert not rights.topic(AclOperation.READ, name)
     assert not rights._known.topics
-    assert [name for _, _, name in rights._known.others] == ["orders", "nothing"]
+    assert [name for _, name in rights._known.others] == ["orders", "nothing"]
+
+
+@pytest.mark.parametrize("name", ["orders", "nothing"])
+async def test_name_is_decided_once_for_all_operations(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata with the client's operations went through the rules nine times for each name."""
+    rules = (a_rule(AclOperation.READ, name), denying(AclOperation.DESCRIBE_CONFIGS, name))
+    secured, decided = Secured(Mode.ENFORCE, *rules), 0
+    operations = SecurityState.operations
+
+    def counted(self: SecurityState, asked: AclQuestion) -> int:
+        nonlocal decided
+        decided += 1
+        return operations(self, asked)
+
+    monkeypatch.setattr(SecurityState, "operations", counted)
+    rights = rights_of_alice(secured)
+    told = [one for one in AclOperation if rights.topic(one, name)]
+    assert told == [AclOperation.READ, AclOperation.DESCRIBE]
+    assert rights.operations(ResourceType.TOPIC, name) == sum(map(OPERATION_BITS.get, told))
+    assert decided == 1
+    secured.allow(a_rule(AclOperation.WRITE, name))
+    assert rights.topic(AclOperation.WRITE, name)
+    assert decided == 2

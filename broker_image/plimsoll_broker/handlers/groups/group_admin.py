@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from plimsoll_broker.handlers.cluster_view import EVERY_OPERATION
 from plimsoll_broker.handlers.groups.group_api import GroupApi, GroupRequest, code_of
 from plimsoll_broker.security.authority import Rights
 from plimsoll_core.coordination.outcome import RefusedAsWhole
@@ -29,7 +28,7 @@ from plimsoll_core.groups.operations import (
     ListedGroup,
     ListGroups,
 )
-from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_core.security.acl import TOLD_BITS, AclOperation, ResourceType
 
 _MISSING_VERSION = 6
 _DEAD = "Dead"
@@ -59,7 +58,7 @@ def _describe_values(request: GroupRequest, answers: list[object]) -> dict[str, 
 def _may(request: GroupRequest, name: str) -> int:
     rights = request.context.rights
     kind = ResourceType.GROUP
-    return EVERY_OPERATION[kind] if rights is None else rights.operations(kind, name)
+    return TOLD_BITS[kind] if rights is None else rights.operations(kind, name)
 
 
 def _described_values(version: int, answer: object) -> dict[str, Any]:
