@@ -210,6 +210,35 @@ async def test_cancelled_long_request_leaves_its_turn():
     assert not slices.is_crowded("first")
 
 
+async def test_slices_rest_where_processors_are_short(monkeypatch):
+    slices, rests = turn_budget.SliceTurns(), []
+    loop = asyncio.get_running_loop()
+
+    def rest(delay_s, *call):
+        rests.append(delay_s)
+        loop.call_soon(*call)
+
+    # Before the first slice and after it; then when one is resumed and after it.
+    waits = iter([700, 700, 700, 702, 702, 802, 802, 802, 802])
+    slices.thread_waited_ms = lambda: next(waits)
+    with monkeypatch.context() as patch:
+        patch.setattr(turn_budget.asyncio, "get_running_loop", lambda: Resting(loop, rest))
+        for _ in range(4):
+            await slices.wait("connection", "mallory")
+    assert rests == [turn_budget.RESTS * 0.002, turn_budget.REST_S_MAX]
+
+
+class Resting:
+    """An event loop with `rest` in place of its timers."""
+
+    def __init__(self, loop, rest):
+        self.create_future, self.call_soon, self.call_later = (
+            loop.create_future,
+            loop.call_soon,
+            rest,
+        )
+
+
 async def test_half_closing_client_is_answered(server):
     listener, _ = server
     sockets = await connected(listener.port, 100)

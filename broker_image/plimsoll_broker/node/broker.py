@@ -306,6 +306,7 @@ class BrokerNode:
         self._serving = assemble(self.config, self._store, self._client, stream, own)
         self._serving.long_work.thread_waited_ms = self.thread_waited_ms
         self._serving.data.manager.opener.thread_waited_ms = self.thread_waited_ms
+        self._serving.clients.thread_waited_ms = self.thread_waited_ms
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)

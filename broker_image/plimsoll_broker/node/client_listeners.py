@@ -77,6 +77,9 @@ class ClientListeners:
         self._memory = memory
         self._quotas = quotas
         self._certificates = certificates
+        self.thread_waited_ms: Callable[[], int] = lambda: 0
+        """Returns the time in ms for which the event loop's thread has waited for a processor. The
+        owner of the process replaces this function before the listeners are opened."""
         # CA certificates of the newest image, for clients' certificates.
         self._trusted: tuple[bytes, ...] = ()
         # Open listeners, by name.
@@ -266,6 +269,7 @@ class ClientListeners:
             self._dispatch, limits, self._memory, listener, certificate, self._quotas
         )
         server.clients = self._certificates if asks else None
+        server.slices.thread_waited_ms = self.thread_waited_ms
         try:
             await server.start(self._config.listen.host, self._port(listener))
         except OSError as error:

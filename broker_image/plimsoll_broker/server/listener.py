@@ -22,7 +22,7 @@ from plimsoll_broker.server.connection_limits import (
 from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
 from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.turn_budget import TurnBudget
+from plimsoll_broker.server.turn_budget import SliceTurns, TurnBudget
 from plimsoll_core.addresses import to_listen
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
@@ -116,6 +116,11 @@ class BrokerListener:
             failed=self._failed,
             proved=self._proved,
         )
+
+    @property
+    def slices(self) -> SliceTurns:
+        """The turns of the clients' long requests."""
+        return self._owner.turns.slices
 
     @property
     def connections(self) -> int:

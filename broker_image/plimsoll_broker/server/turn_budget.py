@@ -7,7 +7,8 @@ about what is served.
 
 `SliceTurns`: of the long requests of a listener, one runs a slice in a turn of the event loop, and
 their principals take turns. If each ran a slice in every turn, a client with many would hold the
-loop. Short requests do not wait for slices.
+loop. Where processors are short, slices rest, as clients' work in threads does (`fair_work`): other
+brokers of the machine need them to answer. Short requests do not wait for slices and do not rest.
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from collections.abc import Callable
 
 from plimsoll_core.quotas.principal_turns import PrincipalTurns
 
+RESTS = 3
+"""The duration of a rest between two slices, as a multiple of the time for which the event loop's
+thread waited for a processor in the turn of the first one."""
+REST_S_MAX = 0.01
+"""The longest rest, in seconds, between two slices."""
+
 
 class SliceTurns:
     """The long requests of one listener that wait for their next slice."""
 
     def __init__(self) -> None:
+        self.thread_waited_ms: Callable[[], int] = lambda: 0
+        """Returns the time in ms for which the event loop's thread has waited for a processor. The
+        owner of the process replaces this function."""
+        # That time when the last slice was resumed.
+        self._waited_ms = 0
         self._waiting: PrincipalTurns[tuple[asyncio.Future[None], object], None] = PrincipalTurns()
         # The owner of the slice that was resumed last.
         self._slice_of: object | None = None
@@ -38,9 +50,19 @@ class SliceTurns:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._resume, loop)
+            if self._slice_of is not owner:
+                self._waited_ms = self.thread_waited_ms()  # its first slice was not resumed here
+            loop.call_soon(self._rest, loop)
         self._waiting.add(principal, (turn, owner), None)
         await turn
+
+    def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Resume the next slice, after a rest if the thread has waited for a processor."""
+        rest_s = RESTS * (self.thread_waited_ms() - self._waited_ms) / 1000
+        if rest_s > 0:
+            loop.call_later(min(rest_s, REST_S_MAX), self._resume, loop)
+        else:
+            self._resume(loop)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         """Resume the slice of the next principal; it runs in the next turn of the event loop,
@@ -51,8 +73,9 @@ class SliceTurns:
             if not turn.done():  # its request may have been cancelled
                 turn.set_result(None)
                 self._slice_of = owner
+        self._waited_ms = self.thread_waited_ms()
         if self._waiting:
-            loop.call_soon(self._resume, loop)
+            loop.call_soon(self._rest, loop)
 
 
 BUDGET_S = 0.005
