@@ -22,8 +22,11 @@ from plimsoll_wire.decoding import (
 from plimsoll_wire.encoding import Encode, Values, encoder
 from plimsoll_wire.primitives import PrimitiveReader
 
-Decoder = Callable[[bytes | bytearray | memoryview], tuple[Any, int]]
-"""Decodes a message, and returns with it the memory of its array items, in bytes."""
+Buffer = bytes | bytearray | memoryview
+Decoder = Callable[[Buffer, int | None], tuple[Any, int, int]]
+"""Decodes a message within a limit on the weight of its array items: NUMBERS_LIKE_ONE for a
+structure or a string, 1 for a number; None: no limit. Returns with it the memory of these items, in
+bytes, and their weight, which is 0 without a limit."""
 
 NAMED_MAX = 20_000
 """The most structures and strings in the arrays of a request."""
@@ -33,7 +36,7 @@ NUMBERS_MAX = NAMED_MAX * NUMBERS_LIKE_ONE
 
 @cache
 def _request_decoder(key: int, version: int) -> Decoder:
-    return _decoder(load_request_schema(key, version), NUMBERS_MAX)
+    return _decoder(load_request_schema(key, version))
 
 
 @cache
@@ -58,37 +61,40 @@ def _response_encoder(key: int, version: int) -> Encode:
     return encoder(load_response_schema(key, version))
 
 
-def _decoder(entity: type, items_max: int | None = None) -> Decoder:
+def _decoder(entity: type) -> Decoder:
     read = decoder(entity).read
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
 
-    def decode(body: bytes | bytearray | memoryview) -> tuple[Any, int]:
+    def decode(body: Buffer, weight_max: int | None) -> tuple[Any, int, int]:
         reader = PrimitiveReader(body, flexible)
-        if items_max is not None:
-            reader.allow(items_max)
-        return read(reader), reader.parsed
+        reader.left = weight_max
+        value = read(reader)
+        left = reader.left
+        weight = 0 if weight_max is None or left is None else weight_max - left
+        return value, reader.parsed, weight
 
     return decode
 
 
-def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
+def decode_request(key: int, version: int, body: Buffer) -> Any:
     """Decode a request into kio's typed value. Raises MalformedMessage, also if the request names
     more than NAMED_MAX topics, partitions or similar items, or NUMBERS_MAX numbers: decoding it
     would delay other requests."""
-    return _request_decoder(key, version)(body)[0]
+    return _request_decoder(key, version)(body, NUMBERS_MAX)[0]
 
 
 def decode_and_count(
-    key: int, version: int, body: bytes | bytearray | memoryview
-) -> tuple[Any, int]:
-    """Decode a request as `decode_request` does. Return it, and the memory in bytes for which its
-    array items are counted, with what its handler makes of them."""
-    return _request_decoder(key, version)(body)
+    key: int, version: int, body: Buffer, weight_max: int = NUMBERS_MAX
+) -> tuple[Any, int, int]:
+    """Decode a request as `decode_request` does. Return it, the memory in bytes for which its array
+    items are counted, with what its handler makes of them, and their weight. Raises TooManyItems,
+    before it reads them, if they weigh more than `weight_max`."""
+    return _request_decoder(key, version)(body, weight_max)
 
 
-def decode_response(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
+def decode_response(key: int, version: int, body: Buffer) -> Any:
     """Decode a response into kio's typed value. Raises MalformedMessage."""
-    return _response_decoder(key, version)(body)[0]
+    return _response_decoder(key, version)(body, None)[0]
 
 
 @cache

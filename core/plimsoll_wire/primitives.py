@@ -24,6 +24,10 @@ class MalformedMessage(Exception):
     """Raised if received bytes are not a valid message. The connection must be closed."""
 
 
+class TooManyItems(MalformedMessage):
+    """Raised if a message has more array items than its reader may read."""
+
+
 class PrimitiveReader:
     """Reads the fields of a message one after another. `flexible`: True if the version has compact
     lengths and tagged fields."""
@@ -48,13 +52,13 @@ class PrimitiveReader:
 
     def spend(self, items: int, parsed: int = 0) -> None:
         """Subtract the items of an array that is about to be read from the number still allowed,
-        and count `parsed`, their memory in bytes. Raises MalformedMessage if there are more than
+        and count `parsed`, their memory in bytes. Raises TooManyItems if there are more than
         that."""
         self.parsed += parsed
         if self.left is not None:
             self.left -= items
             if self.left < 0:
-                raise MalformedMessage(
+                raise TooManyItems(
                     "the received Kafka request names more topics, partitions or other items "
                     "than one request may"
                 )

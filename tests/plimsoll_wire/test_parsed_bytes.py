@@ -18,7 +18,7 @@ def test_parsed_items_take_no_more_than_is_counted(key: ApiKey, version: int, pa
     tracemalloc.start(1)
     try:
         before = tracemalloc.get_traced_memory()[0]
-        parsed, counted = decode_and_count(key, version, body)
+        parsed, counted, _ = decode_and_count(key, version, body)
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

@@ -85,19 +85,19 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         image = view.image
-        answer = partial(
-            _answer, image, AskedOn(context.connection.listener), context.api_version, context.body
-        )
+        context.applies_changes = True
+        answer = partial(_answer, image, AskedOn(context.connection.listener), context)
         short = is_short(context) and len(image.partitions) <= THINGS_AT_ONCE
         return answer() if short else view.aside.do(answer)
 
     return handle
 
 
-def _answer(image: ClusterImage, asked_on: AskedOn, version: int, body: memoryview) -> bytes:
-    request = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, body)
-    page = _page(image, asked_on, request)
-    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, page)
+def _answer(image: ClusterImage, asked_on: AskedOn, context: RequestContext) -> bytes:
+    page = _page(image, asked_on, context.decoded())
+    for change in context.changes:
+        change(page)
+    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, context.api_version, page)
 
 
 def _page(image: ClusterImage, asked_on: AskedOn, request: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ from plimsoll_core.messages.topics import (
     TopicConfigChanges,
 )
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 NUM_PARTITIONS, DEFAULT_FACTOR = "num.partitions", "default.replication.factor"
 
@@ -187,7 +187,7 @@ def describe_configs(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         version = context.api_version
         if not is_short(context):
-            return view.aside.do(partial(_decoded, view, view.image, version, context.body))
+            return view.aside.do(partial(_decoded, view, view.image, context))
         request = context.decoded()
         answer = partial(_answer, view, view.image, version, request)
         short = len(request.resources) <= RESOURCES_AT_ONCE
@@ -196,9 +196,8 @@ def describe_configs(view: ClusterView) -> Handler:
     return handle
 
 
-def _decoded(view: ClusterView, image: ClusterImage, version: int, body: memoryview) -> bytes:
-    request = decode_request(ApiKey.DESCRIBE_CONFIGS, version, body)
-    return _answer(view, image, version, request)
+def _decoded(view: ClusterView, image: ClusterImage, context: RequestContext) -> bytes:
+    return _answer(view, image, context.api_version, context.decoded())
 
 
 def _answer(view: ClusterView, image: ClusterImage, version: int, request: Any) -> bytes:
@@ -617,15 +616,15 @@ _TYPES_VERSION = 1
 def list_config_resources(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         image = view.image
-        answer = partial(_resources_answer, image, context.api_version, context.body)
+        answer = partial(_resources_answer, image, context)
         short = is_short(context) and len(image.topics) <= THINGS_AT_ONCE
         return answer() if short else view.aside.do(answer)
 
     return handle
 
 
-def _resources_answer(image: ClusterImage, version: int, body: memoryview) -> bytes:
-    request = decode_request(ApiKey.LIST_CONFIG_RESOURCES, version, body)
+def _resources_answer(image: ClusterImage, context: RequestContext) -> bytes:
+    request, version = context.decoded(), context.api_version
     values: dict[str, Any] = {"error_code": Code.NONE, "config_resources": []}
     if version >= _TYPES_VERSION:
         wanted = frozenset(request.resource_types)

@@ -32,17 +32,22 @@ from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.requests_and_replies import LATER, Later
 from plimsoll_broker.server.turn_budget import SliceTurns
-from plimsoll_wire.primitives import MalformedMessage
+from plimsoll_wire.decoding import NUMBERS_LIKE_ONE
+from plimsoll_wire.primitives import MalformedMessage, TooManyItems
 
 T = TypeVar("T")
 
 BYTES_AT_ONCE = 4096
-"""The largest request body, in bytes, that is parsed on the event loop, within a few
-milliseconds."""
+"""The largest request body, in bytes, that is parsed on the event loop."""
+NAMES_AT_ONCE = 50
+"""The most topics, partitions or other items in a request that is served on the event loop in one
+go, within a millisecond or two: a name of a few bytes may cost a decision by ACLs, a lookup, an
+audit entry and a row of the reply."""
 THINGS_AT_ONCE = 200
 """The most topics, partitions or configs that are visited on the event loop in one go: a few
 milliseconds."""
 
+_WEIGHT_AT_ONCE = NAMES_AT_ONCE * NUMBERS_LIKE_ONE
 _BYTES_EACH = 4
 
 
@@ -109,7 +114,15 @@ class Aside:
 
 
 def is_short(context: RequestContext) -> bool:
-    return len(context.body) <= BYTES_AT_ONCE
+    """Return True if the request has at most BYTES_AT_ONCE bytes and names at most NAMES_AT_ONCE
+    items; it is then parsed. Raises MalformedMessage."""
+    if len(context.body) > BYTES_AT_ONCE:
+        return False
+    try:
+        context.decoded(_WEIGHT_AT_ONCE)
+    except TooManyItems:
+        return False
+    return context.weight <= _WEIGHT_AT_ONCE
 
 
 def things(context: RequestContext) -> int:

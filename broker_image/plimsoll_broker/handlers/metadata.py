@@ -45,7 +45,7 @@ from plimsoll_broker.server.connection_state import (
     CloseConnection,
     ConnectionState,
 )
-from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_broker.server.dispatch import Change, Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.awaited_fences import (
     AWAITED_MS,
@@ -67,7 +67,7 @@ from plimsoll_core.security.acl import TOLD_BITS, ResourceType
 from plimsoll_process.log_lines import LineRoom
 from plimsoll_process.waits import heard
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 INTERVAL_S = 1.0
 LINES_MAX = 20
@@ -391,13 +391,15 @@ class _MetadataQuestion(NamedTuple):
 
 
 class _Answering(NamedTuple):
-    """The immutable values from which a reply is made. A long reply is made in a thread."""
+    """The immutable values from which a reply is made. A long reply is made in a thread. `changes`:
+    those of the client's rights, which apply to no other client's reply."""
 
     image: ClusterImage
     controller_id: int
     listener: Listener
     version: int
     just_fenced: frozenset[BrokerId]
+    changes: tuple[Change, ...]
 
     def encoded(self, request: Any) -> bytes:
         topics = self._topics(request.topics)
@@ -415,6 +417,8 @@ class _Answering(NamedTuple):
             for topic in topics:
                 if topic["name"] is not None:
                     topic["topic_authorized_operations"] = TOLD_BITS[_TOPIC]
+        for change in self.changes:
+            change(values)
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _brokers(self) -> list[dict[str, Any]]:
@@ -451,15 +455,16 @@ class _Answering(NamedTuple):
                 told.add(topic_id)
         return found
 
-    def of(self, body: memoryview) -> bytes:
+    def of(self, context: RequestContext) -> bytes:
         """Parse the request and return the encoded reply. May be called in a thread."""
-        return self.encoded(decode_request(ApiKey.METADATA, self.version, body))
+        return self.encoded(context.decoded())
 
 
 class MetadataHandler:
     """The handler of Metadata. It remembers replies until the image changes, since after an event
     all clients send the same request. A reply about many partitions is made in a thread, once for
-    all clients that ask meanwhile."""
+    all clients that ask meanwhile. A reply that depends on its client's rights is neither
+    remembered nor shared."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -472,6 +477,7 @@ class MetadataHandler:
         self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
+        context.applies_changes = True
         if not _is_opened(context.connection.listener, self._view.image):
             return self._after_registration(context)
         if self._awaited.some():
@@ -502,23 +508,23 @@ class MetadataHandler:
             self._making.clear()
             self._image, self._late, self._remembered = image, late, 0
         version, listener = context.api_version, context.connection.listener
-        answering = _Answering(image, target, listener, version, late)
-        if len(context.body) > ASKED_BYTES_MAX:
-            return self._read_aside(context, answering, None)
-        asked = _MetadataQuestion(listener, version, bytes(context.body))
-        answer = self._answers.get(asked)
-        if answer is not None:
-            return answer
-        making = self._making.get(asked)
-        if making is not None and not making.given_up:
-            return making.another()
+        answering = _Answering(image, target, listener, version, late, context.changes)
+        asked = None
+        if not context.changes and len(context.body) <= ASKED_BYTES_MAX:
+            asked = _MetadataQuestion(listener, version, bytes(context.body))
+            answer = self._answers.get(asked)
+            if answer is not None:
+                return answer
+            making = self._making.get(asked)
+            if making is not None and not making.given_up:
+                return making.another()
         if not is_short(context):
             return self._later(context, asked, self._read_aside(context, answering, asked))
         request = context.decoded()
-        if self._creation.enabled and self._want(context, self._to_be_made(image, request)):
+        if self._creation.enabled and self._want(context, self._to_be_made(image, context)):
             return answering.encoded(request)  # not remembered: the next request asks again
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
-            return self._later(context, asked, self._made_aside(asked, answering, request))
+            return self._later(context, asked, self._made_aside(answering, asked, request))
         answer = answering.encoded(request)
         self._remember(answering, asked, answer)
         return answer
@@ -531,13 +537,13 @@ class MetadataHandler:
         not. A reply that lacks topics being created is not remembered."""
         aside, wanted = self._view.aside, False
         if not self._creation.enabled:
-            answer = await aside.do(partial(answering.of, context.body))
+            answer = await aside.do(partial(answering.of, context))
         else:
-            request = await aside.decoded(context)
-            names = await aside.do(partial(self._to_be_made, answering.image, request))
+            names = await aside.do(partial(self._to_be_made, answering.image, context))
+            context.settled()
             wanted = self._want(context, names)
-            answer = await aside.do(partial(answering.encoded, request))
-        if asked is not None and not wanted:
+            answer = await aside.do(partial(answering.of, context))
+        if not wanted:
             self._remember(answering, asked, answer)
         return answer
 
@@ -546,23 +552,29 @@ class MetadataHandler:
         client. Return True if `names` is not empty."""
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
-    def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
+    def _to_be_made(self, image: ClusterImage, context: RequestContext) -> list[str]:
         """Return the names in the request that do not exist and may be created on demand; empty if
-        the client does not allow it."""
-        return list(filter(self._creation.may_make, _unknown(image, request)))
+        the client does not allow it. May be called in a thread."""
+        return list(filter(self._creation.may_make, _unknown(image, context.decoded())))
 
     async def _made_aside(
-        self, asked: _MetadataQuestion, answering: _Answering, request: Any
+        self, answering: _Answering, asked: _MetadataQuestion | None, request: Any
     ) -> bytes:
         answer = await self._view.aside.do(partial(answering.encoded, request))
         self._remember(answering, asked, answer)
         return answer
 
     def _later(
-        self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
+        self,
+        context: RequestContext,
+        asked: _MetadataQuestion | None,
+        answer: Coroutine[Any, Any, bytes],
     ) -> Awaitable[bytes]:
         """Begin to make the reply in a task, which further clients with the same request share, and
-        return a future of it. The work is charged to the first client."""
+        return a future of it. The work is charged to the first client. If `asked` is None the reply
+        is not shared, and `answer` is returned."""
+        if asked is None:
+            return answer
         making = self._making[asked] = SharedAnswer(context, answer)
         making.task.add_done_callback(partial(self._made, asked, making))
         return making.another()
@@ -576,7 +588,11 @@ class MetadataHandler:
             del self._making[asked]
         heard(task)
 
-    def _remember(self, answering: _Answering, asked: _MetadataQuestion, answer: bytes) -> None:
+    def _remember(
+        self, answering: _Answering, asked: _MetadataQuestion | None, answer: bytes
+    ) -> None:
+        if asked is None:
+            return
         size = len(asked.body) + len(answer)
         full = self._remembered + size > REMEMBERED_BYTES_MAX
         current = answering.image is self._image and answering.just_fenced == self._late

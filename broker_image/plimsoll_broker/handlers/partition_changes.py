@@ -37,7 +37,7 @@ from plimsoll_core.messages.moves import (
 )
 from plimsoll_core.messages.requests import Answer, Refused
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 PartitionAnswer = ElectionAnswer | TargetAnswer
 
@@ -232,15 +232,15 @@ def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, 
 def list_reassignments(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         image = view.image
-        answer = partial(_list, image, context.api_version, context.body)
+        answer = partial(_list, image, context)
         short = is_short(context) and len(image.partitions) <= THINGS_AT_ONCE
         return answer() if short else view.aside.do(answer)
 
     return handle
 
 
-def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
-    request = decode_request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, body)
+def _list(image: ClusterImage, context: RequestContext) -> bytes:
+    request = context.decoded()
     by_topic: dict[str, list[Partition]] = {}
     for partition in _named(image, request.topics):
         if partition.moving:
@@ -251,7 +251,7 @@ def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
         for name, partitions in sorted(by_topic.items())
     ]
     values = {"error_code": 0, "error_message": None, "topics": topics}
-    return encode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, values)
+    return encode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, context.api_version, values)
 
 
 def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:

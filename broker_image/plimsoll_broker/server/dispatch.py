@@ -16,11 +16,13 @@ from plimsoll_broker.server.connection_state import CloseConnection, ConnectionS
 from plimsoll_core.errors import Code
 from plimsoll_core.quotas.rates import Allowance
 from plimsoll_wire.api_versions import OWN_COPIES, SUPPORTED, ApiKey, Versions
-from plimsoll_wire.messages import decode_and_count, decode_request, encode_response
+from plimsoll_wire.messages import NUMBERS_MAX, decode_and_count, decode_request, encode_response
 
 Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]
 """A response body, in one piece or several."""
+Change = Callable[[dict[str, Any]], None]
+"""Changes the values of a reply in place."""
 
 _SOFTWARE_VERSION = 3
 """The ApiVersions version from which on a client states the name and version of its software
@@ -40,11 +42,17 @@ class RequestContext:
     the quota usage of the request; None if no quota applies, or if it was allowed ahead. In the
     latter case its time is subtracted from `time_ahead`. `parsed`: the memory, in bytes, for which
     the parsed request is counted; None until it is parsed. `settle`: counts it so, where the most
-    was assumed before; None if that is not needed.
+    was assumed before; None if that is not needed. `changes`: what the guard changes in the values
+    of the reply. `applies_changes`: True if the handler does so itself, before it encodes them.
+    `weight`: that of the array items of the parsed request.
     """
 
     # Not set for each request: a short one is answered before it matters.
     settle: Callable[[int], None] | None = None
+    changes: tuple[Change, ...] = ()
+    applies_changes = False
+    weight = 0
+    _request: Any = None
 
     def __init__(
         self,
@@ -66,12 +74,20 @@ class RequestContext:
         self.charges: Any = None
         self.time_ahead: Allowance | None = None
 
-    def decoded(self) -> Any:
-        """Return the parsed request. May be called in a thread; then call `settled` afterwards.
-        Raises MalformedMessage."""
-        request, parsed = decode_and_count(self.api_key, self.api_version, self.body)
-        self.parsed = max(parsed, self.parsed or 0)  # a guard may have left out refused items
-        return request
+    def decoded(self, weight_max: int = NUMBERS_MAX) -> Any:
+        """Return the parsed request; it is parsed once. May be called in a thread; then call
+        `settled` afterwards. Raises MalformedMessage; TooManyItems if it has to be parsed and its
+        array items weigh more than `weight_max`."""
+        if self._request is None:
+            self._request, parsed, self.weight = decode_and_count(
+                self.api_key, self.api_version, self.body, weight_max
+            )
+            self.parsed = max(parsed, self.parsed or 0)  # a guard may have left out refused items
+        return self._request
+
+    def replace_body(self, body: memoryview) -> None:
+        """Serve this request body in place of the client's own."""
+        self.body, self._request = body, None
 
     def settled(self) -> None:
         """Count the parsed request for what it takes, instead of the most that it could."""

@@ -264,10 +264,12 @@ class _Passage:
     def _carry_out(self, verdict: Guarded) -> Result:
         if verdict.told is not None:
             return verdict.told
+        context = self._context
         if verdict.body is not None:
-            self._context.body = verdict.body
-        result = self._handler(self._context)
-        if not verdict.changes or result is None:
+            context.replace_body(verdict.body)
+        context.changes = verdict.changes
+        result = self._handler(context)
+        if not verdict.changes or context.applies_changes or result is None:
             return result
         if isinstance(result, Awaitable):
             return self._begun(self._changed_later(result, verdict))

@@ -23,13 +23,12 @@ from plimsoll_broker.handlers.metadata import name_asked_for
 from plimsoll_broker.handlers.producers import partition_told
 from plimsoll_broker.handlers.transactions.listing import undescribed
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import Buffer, RequestContext
+from plimsoll_broker.server.dispatch import Buffer, Change, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_wire.messages import decode_response, encode_request, encode_response
 
 Values = dict[str, Any]
-Change = Callable[[Values], None]
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -85,8 +84,9 @@ class Asking:
 
     def encoded_with(self, **changed: Any) -> bytes:
         """Return the request's body, encoded with other values of these fields."""
-        values = {**plain(self.value), **changed}
-        return encode_request(self.context.api_key, self.version, values)
+        fields = (field.name for field in dataclasses.fields(self.value))
+        left = {name: plain(getattr(self.value, name)) for name in fields if name not in changed}
+        return encode_request(self.context.api_key, self.version, {**left, **changed})
 
     def tell(self, values: Values) -> Guarded:
         """Return the decision to send these values as the reply, without calling the handler."""
@@ -393,14 +393,15 @@ def _named_metadata(asking: Asking) -> Guarded:
         if name is None or (
             rights.topic(_Op.DESCRIBE, name) and (by_id or not makes or rights.may_be_made(name))
         ):
-            left.append(plain(one))
+            left.append(one)
             continue
         shown = {"name": None if by_id else name, "topic_id": topic_id if by_id else None}
         entries.append({"error_code": code, **shown, "is_internal": False, "partitions": []})
     if not entries:
         return asking.pass_on()
     if left or asking.version > 0:
-        return asking.change(asking.pass_on_with(topics=left), added("topics", entries))
+        result = asking.pass_on_with(topics=[plain(one) for one in left])
+        return asking.change(result, added("topics", entries))
     result = asking.pass_on_with(topics=[{"name": ""}])
     return asking.change(result, lambda values: values.update(topics=entries))
 
