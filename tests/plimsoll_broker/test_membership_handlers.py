@@ -15,9 +15,12 @@ from tests.plimsoll_broker.group_harness import (
     sync_of,
 )
 
+from plimsoll_broker.handlers.groups.group_api import PARTITIONS_AT_ONCE
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.membership import LeaveGroup
 from plimsoll_core.groups.settings import MEMBER_BYTES_MAX
+from plimsoll_core.groups.step import _RULES as RULES
 from plimsoll_wire.api_versions import ApiKey
 
 JOINS, SYNCS = versions(ApiKey.JOIN_GROUP), versions(ApiKey.SYNC_GROUP)
@@ -137,6 +140,28 @@ async def test_administrator_sends_a_static_member_away(harness: Harness, versio
     assert [int(one.error_code) for one in reply.members] == [0, 25, 25, 25]
     reply = await harness.ask(ApiKey.LEAVE_GROUP, version, leave_of())
     assert (int(reply.error_code), reply.members) == (0, ())
+
+
+async def test_many_members_leave_in_several_decisions(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20,000 names in one request were one decision, which held the event loop."""
+    joined = await harness.stable()
+    decided: list[int] = []
+    leave = RULES[LeaveGroup]
+
+    def counted(turn: Any, op: LeaveGroup, token: object) -> Any:
+        decided.append(len(op.members))
+        return leave(turn, op, token)
+
+    monkeypatch.setitem(RULES, LeaveGroup, counted)
+    names = [str(number) for number in range(2 * PARTITIONS_AT_ONCE)] + [str(joined.member_id)]
+    rows = [{"member_id": name} for name in names]
+    reply = await harness.ask(ApiKey.LEAVE_GROUP, LEAVES[-1], leave_of(*rows))
+    assert [one.member_id for one in reply.members] == names
+    codes = [int(one.error_code) for one in reply.members]
+    assert codes == [25] * 2 * PARTITIONS_AT_ONCE + [0]
+    assert decided == [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE, 1]
 
 
 @pytest.mark.parametrize("version", [v for v in JOINS if v >= 5])

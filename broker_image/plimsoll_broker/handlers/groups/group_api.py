@@ -47,7 +47,7 @@ ASKED_AT_ONCE = 4
 """The most operations that are decided in one turn of the event loop; each takes a few milliseconds
 at most."""
 PARTITIONS_AT_ONCE = 500
-"""The most partitions in one operation of a coordinator."""
+"""The most partitions, or leaving members, in one operation of a coordinator."""
 ROWS_AT_ONCE = 500
 """The most partitions, members or groups in a reply that is encoded on the event loop."""
 TOLD_AT_ONCE = 64 * 1024

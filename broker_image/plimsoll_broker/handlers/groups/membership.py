@@ -9,8 +9,8 @@ KIP-345, KIP-394, KIP-814; docs/protocol.md §5.8.1.
 `Heartbeat`: a member reports that it is alive, and learns whether it still belongs to the group.
 Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 
-`LeaveGroup`: members leave, or an administrator removes them; from version 3 several at once.
-Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
+`LeaveGroup`: members leave, or an administrator removes them; from version 3 several at once. Many
+leave in portions, each of them a decision. Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 
 `refuse_heartbeat`: refuses members of group protocols that are not served: KIP-848 consumer groups
 and share groups. ApiVersions lists their heartbeats, and the answer is UNSUPPORTED_VERSION (35), as
@@ -26,7 +26,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from plimsoll_broker.handlers.groups.group_api import GroupApi, GroupRequest, code_of
+from plimsoll_broker.handlers.groups.group_api import GroupApi, GroupRequest, code_of, portions
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import (
@@ -185,29 +185,37 @@ HEARTBEAT = GroupApi(_heartbeat_operations, _heartbeat_values, AclOperation.READ
 _MANY_MEMBERS_VERSION = 3
 
 
-def _leavers(request: GroupRequest) -> tuple[Leaver, ...]:
+def _leavers(request: GroupRequest) -> Iterator[Leaver]:
     many = request.version >= _MANY_MEMBERS_VERSION
     named = request.value.members if many else (request.value,)
-    return tuple(Leaver(one.member_id, getattr(one, "group_instance_id", None)) for one in named)
+    return (Leaver(one.member_id, getattr(one, "group_instance_id", None)) for one in named)
 
 
 def _leave_operations(request: GroupRequest) -> Iterator[LeaveGroup]:
-    yield LeaveGroup(group_id=request.value.group_id, members=_leavers(request))
+    for portion in portions(_leavers(request)):
+        yield LeaveGroup(group_id=request.value.group_id, members=portion)
 
 
 def _leave_values(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
-    (answer,) = answers
-    if not isinstance(answer, MembersLeft):
-        return {"error_code": code_of(answer), "members": []}
+    first = answers[0]
+    if not isinstance(first, MembersLeft):
+        return {"error_code": code_of(first), "members": []}
     if request.version < _MANY_MEMBERS_VERSION:
-        return {"error_code": answer.codes[0]}
+        return {"error_code": first.codes[0]}
+    codes = (
+        code
+        for portion, answer in zip(portions(_leavers(request)), answers, strict=True)
+        for code in (
+            answer.codes if isinstance(answer, MembersLeft) else [code_of(answer)] * len(portion)
+        )
+    )
     told = [
         {
             "member_id": one.member_id,
             "group_instance_id": one.group_instance_id,
             "error_code": code,
         }
-        for one, code in zip(_leavers(request), answer.codes, strict=True)
+        for one, code in zip(_leavers(request), codes, strict=True)
     ]
     return {"error_code": Code.NONE, "members": told}
 
