@@ -16,6 +16,7 @@ from plimsoll_broker.replication.peer_connection import (
     PeerConnection,
     PeerLost,
 )
+from plimsoll_wire.tail_stream import PushedTo, decode_push, encode_push
 
 REPLY = b"\0\0\0\7" + b"x" * 100
 FRAME = struct.pack(">i", len(REPLY)) + REPLY
@@ -123,6 +124,42 @@ async def test_peer_that_dribbles_for_ever_is_left(monkeypatch: pytest.MonkeyPat
     with pytest.raises(PeerLost):
         await link.ask(10.0)
     assert link.now_s == REPLY_S_MAX
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+async def test_pushes_before_a_reply_are_taken_in_order(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    pushes = [
+        b"".join(encode_push(PushedTo(1, slot, bytes(16), 0), 0, at, 0, 0, b"x" * at))
+        for at, slot in ((1, 0), (200, 1), (30, 0), (4, 0))
+    ]
+    taken: list[bytes] = []
+    written: list[bytes] = []
+    monkeypatch.setattr(asyncio.Transport, "write", lambda _, data: written.append(data))
+    monkeypatch.setattr(asyncio.Transport, "abort", lambda _: None)
+
+    def take(frame: memoryview) -> tuple[int, bytes]:
+        taken.append(bytes(frame))
+        return decode_push(frame).slot, b"%d " % len(taken)
+
+    connection = PeerConnection()
+    connection.connection_made(asyncio.Transport())
+    connection.take_push = take
+    asking = asyncio.ensure_future(connection.request(b"?", 10.0))
+    await asyncio.sleep(0)
+    data = b"".join(pushes) + FRAME
+    while data:
+        room = connection.get_buffer(0)
+        part = data[: min(size, len(room))]
+        room[: len(part)] = part
+        connection.buffer_updated(len(part))
+        data = data[len(part) :]
+    assert bytes(await asking) == REPLY
+    assert taken == pushes
+    said = b"".join(written[1:])
+    assert said == (b"4 2 " if size == 1_000 else b"1 2 3 4 ")
+    connection.close()
 
 
 async def test_connection_lost_during_cancellation_leaves_no_error(

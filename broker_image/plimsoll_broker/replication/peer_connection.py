@@ -23,6 +23,7 @@ from plimsoll_wire.replication import MalformedReply
 from plimsoll_wire.tail_stream import is_push
 
 _LENGTH = struct.Struct(">i")
+_FRAME_BYTES_MIN = 4
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 REPLY_S_MAX = 600.0
 _BUFFER_BYTES = 4096
@@ -190,25 +191,28 @@ class PeerConnection(asyncio.BufferedProtocol):
         last one of each partition. Return False if a whole reply is in the buffer then, and True if
         more bytes are needed or the connection is lost."""
         said: dict[int, bytes] = {}
-        while take is not None and is_push(self._buffer[_LENGTH.size :]):
-            end, filled = self._frame_end, self._filled
+        buffer, filled, begin, end = self._buffer, self._filled, 0, self._frame_end
+        while take is not None and is_push(buffer[begin + _LENGTH.size :]):
             try:
-                answer = take(self._buffer[:end])
+                answer = take(buffer[begin:end])
             except MalformedReply as error:
                 self._break(str(error))
                 return True
             if answer is not None:
                 said[answer[0]] = answer[1]
-            self._frame_end, self._filled = 0, filled - end
-            if filled > end:
-                self._buffer[: filled - end] = bytes(self._buffer[end:filled])
-            if not self._begin_frame() or self._filled < self._frame_end:
+            begin = end
+            if filled - begin < _LENGTH.size:
                 break
-        else:
-            self._acknowledge(said)
+            (size,) = _LENGTH.unpack_from(buffer, begin)
+            end = begin + _LENGTH.size + size
+            if not _FRAME_BYTES_MIN <= size <= filled - begin - _LENGTH.size:
+                break
+        if not begin:
             return False
         self._acknowledge(said)
-        return True
+        buffer[: filled - begin] = bytes(buffer[begin:filled])
+        self._frame_end, self._filled = 0, filled - begin
+        return not self._begin_frame() or self._filled < self._frame_end
 
     def _acknowledge(self, said: dict[int, bytes]) -> None:
         if said and self._transport is not None and self._lost_s is None:
@@ -221,7 +225,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._filled < _LENGTH.size:
             return False
         (size,) = _LENGTH.unpack_from(self._buffer)
-        if not 4 <= size <= FRAME_BYTES_MAX:
+        if not _FRAME_BYTES_MIN <= size <= FRAME_BYTES_MAX:
             self._break(f"the other broker sent a frame of {size} bytes, which is not allowed")
             return False
         self._frame_end = end = _LENGTH.size + size
