@@ -16,7 +16,7 @@ OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
          "slices_end", "refused_max", "hoarders", "pooled",
-         "staged_s", "transactions", "coordinated", "backup")  # fmt: skip
+         "staged_s", "transactions", "coordinated", "backup", "takes_pushes")  # fmt: skip
 """Names of options that are printed with a run although seeds do not depend on them."""
 
 
@@ -46,7 +46,9 @@ class RunOptions:
     share of readings of the clock at which a slice of long work in an event loop ends; with 0 long
     work is never divided. `transactions`: number of writers of transactions without a coordinator.
     `coordinated`: number of transactional producers; with any, brokers have transactions.
-    `backup`: True if the metadata are backed up into a bucket."""
+    `backup`: True if the metadata are backed up into a bucket. `takes_pushes`: the brokers that
+    take pushes of their leaders; "some": each in every second life, so that a restart is an upgrade
+    or a downgrade."""
 
     profile: str = ""
     brokers: int
@@ -110,6 +112,7 @@ class RunOptions:
     coordinated: int = field(default=0, repr=False)
     # Drawn behind all others, by dice of its own.
     backup: bool = field(default=False, repr=False)
+    takes_pushes: Literal["all", "some", "none"] = field(default="all", repr=False)
     hoarders: int = field(default=0, repr=False)
 
     def lines(self) -> list[str]:

@@ -42,6 +42,7 @@ def broker_hosts(
     for host in hosts.values():
         host.on_controller_loss = options.on_controller_loss
         host.transactions = options.coordinated > 0
+        host.takes_pushes = options.takes_pushes
     return hosts
 
 

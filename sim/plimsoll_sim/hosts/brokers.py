@@ -53,6 +53,7 @@ class BrokerHost:
         self.rack: str | None = None
         self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
         self.transactions = False
+        self.takes_pushes: Literal["all", "some", "none"] = "all"
         # Where its Secret is mounted; None if traffic inside the cluster is in plaintext.
         self.certificates: str | None = None
         self._loop, self._network, rng = around
@@ -156,6 +157,8 @@ class BrokerHost:
         self.restarts += 1
         self.needs_restart = self.volume.broken or self.damaged
         number = f"{self.lives}.{self.restarts}" if self.restarts else f"{self.lives}"
+        in_turn = (self.id + self.lives + self.restarts) % 2 == 0
+        takes_pushes = {"all": True, "some": in_turn, "none": False}[self.takes_pushes]
         process = Process(self._loop, f"{self.name}#{number}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))
         config = BrokerConfig(
@@ -169,7 +172,7 @@ class BrokerHost:
             rack=self.rack,
             pod_uid=self.pod_uid,
             revision=self.revision,
-            configs={"replica.takes.pushes": "true", **self.configs},
+            configs={"replica.takes.pushes": str(takes_pushes).lower(), **self.configs},
             on_controller_loss=self.on_controller_loss,
             certificates=self.certificates,
             transactions=self.transactions,

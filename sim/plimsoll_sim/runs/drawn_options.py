@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Literal
 
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.engine.draws import QUICK_US, LatencyUs
@@ -69,6 +70,7 @@ BACKUP_FAULTS: tuple[tuple[str, int], ...] = (("fail_bucket", 2), ("spoil_backup
 RESTORES_SHARE = 0.3
 """Share of runs with a backup in which the metadata are lost, and restored from it."""
 RESTORE_FAULT = ("restore_from_backup", 1)
+TAKES_PUSHES: tuple[Literal["all", "some", "none"], ...] = ("all",) * 6 + ("some",) * 3 + ("none",)
 LATENCIES_US = (
     LatencyUs(50, 500),
     LatencyUs(100, 5_000),
@@ -128,7 +130,9 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     options = _with_pools(options)
     if not profile and random.Random(f"damage {options}").random() < DAMAGE_SHARE:
         options = replace(options, faults=(*options.faults, DAMAGE_FAULT))
-    return _with_backup(_with_transactions(options))
+    options = _with_backup(_with_transactions(options))
+    takes_pushes = random.Random(f"pushes {options}").choice(TAKES_PUSHES)
+    return replace(options, takes_pushes=takes_pushes)
 
 
 def _with_backup(options: RunOptions) -> RunOptions:
