@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -12,6 +14,7 @@ from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch
 
 from plimsoll_broker.handlers.fetch_session import FetchSession
+from plimsoll_broker.replication import fetcher
 from plimsoll_broker.replication.fetcher import Fetcher
 from plimsoll_broker.replication.follower_session import Followed
 from plimsoll_core.cluster.record_versions import PUSHES_SINCE
@@ -30,6 +33,7 @@ from plimsoll_wire.replication import (
 from plimsoll_wire.tail_stream import (
     Acknowledgement,
     Push,
+    decode_acknowledgement,
     decode_push,
     encode_acknowledgement,
     is_push,
@@ -144,18 +148,39 @@ async def test_damaged_push_is_fetched_instead(
     assert same_logs("t", *three)
 
 
-async def test_flush_that_is_due_here_is_not_acknowledged(
+async def test_follower_that_must_flush_asks_for_reply(
     controller: Controller, three: Three, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The follower flushes each record, by a default of its own; its leader does not."""
+    """The follower flushes each record, by a default of its own; its leader does not. A reply's
+    records are flushed before the next fetch, which follows at once."""
     controller.create("t", (0, 1, 2))
     client = await settled(controller, three)
     log = three[1].hosted("t").log
+    await three[1].manager.flusher.sync(three[1].hosted("t"))
     monkeypatch.setattr(log, "config", replace(log.config, flush_messages=1))
     seen.pushes.clear()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
-    assert None in seen.pushes
     assert log.countable_end == 2, "it was flushed before it counted"
+    said = [decode_acknowledgement(each[1][4:]) for each in seen.pushes if each is not None]
+    assert len(said) == len(seen.pushes)
+    assert any(each.asks for each in said)
+
+
+async def test_first_fetch_of_session_takes_no_pushes(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push names the session, which the follower knows by the reply."""
+    asked: list[tuple[FetchSessionKey, bool]] = []
+
+    def encode(*of: Any) -> bytes:
+        asked.append((of[4], of[2].takes_pushes))
+        return encode_fetch(*of)
+
+    monkeypatch.setattr(fetcher, "encode_fetch", encode)
+    controller.create("t", (0, 1, 2))
+    await settled(controller, three)
+    assert {takes for session, takes in asked if session == NEW_SESSION} == {False}
+    await until(lambda: any(takes for _, takes in asked))
 
 
 # --- a follower by hand ---------------------------------------------------------------------------
@@ -328,6 +353,71 @@ async def test_acknowledgement_of_earlier_process_is_refused(
     assert [each.code for each in reply.partitions] == [Code.NOT_LEADER_OR_FOLLOWER]
     assert progress(leader) == 1
     waiting.cancel()
+
+
+async def test_acknowledgements_behind_a_refused_one_are_ignored(
+    controller: Controller, hand: tuple[Hand, Broker, Client]
+) -> None:
+    """They were on their way. The connection carries all other partitions, too."""
+    one, leader, client = hand
+    pushes = []
+    for _ in range(2):
+        await client.produce("t", a_batch(1), acks=1)
+        pushes.append(await one.pushed())
+    around = leader.manager.around
+    mine = around.brokers[BrokerId(1)]
+    later = msgspec.structs.replace(mine, broker_epoch=BrokerEpoch(mine.broker_epoch + 1))
+    around.brokers = around.brokers.set(BrokerId(1), later)
+    one.send(position(pushes[0], 2), position(pushes[1], 3))
+    reply = await one.replied()
+    assert [each.code for each in reply.partitions] == [Code.NOT_LEADER_OR_FOLLOWER]
+    around.brokers = around.brokers.set(BrokerId(1), mine)
+    one.fetch(controller.image.topic_ids["t"], 3)
+    await until(lambda: progress(leader) == 3)
+
+
+async def test_rest_is_replied_once_pushes_are_acknowledged(
+    hand: tuple[Hand, Broker, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second record is no longer in memory; the fetch could wait for long."""
+    one, leader, client = hand
+    await client.produce("t", a_batch(1), acks=1)
+    push = await one.pushed()
+    forgotten = SimpleNamespace(read=lambda *_: None)
+    monkeypatch.setattr(leader.hosted("t").log, "recent", forgotten)
+    await client.produce("t", a_batch(1), acks=1)
+    one.send(position(push, 2))
+    reply = await one.replied()
+    assert [len(each.records) for each in reply.partitions] == [len(push.reply.records)]
+
+
+async def test_copies_do_not_wait_behind_unacknowledged_pushes(
+    controller: Controller, pair: tuple[Broker, Broker], hand: tuple[Hand, Broker, Client]
+) -> None:
+    one, leader, client = hand
+    pair[1].deaf = True
+    other = controller.create("u", (0, 1))
+    await until(lambda: leader.manager.by_name("u", 0) is not None)
+    one.fetch(other, 0)
+    await one.replied()
+    for _ in range(5):
+        assert (await client.produce("t", a_batch(1, filler=250_000), acks=1))[0] == Code.NONE
+        await one.pushed()
+    (session,) = [each for each in sessions(leader) if len(each)]
+    assert session._window.room <= 0
+    await client.produce("u", a_batch(1), acks=1)
+    reply = await one.replied()
+    assert [each.topic_id for each in reply.partitions if each.records] == [other.bytes]
+
+
+async def test_leader_with_slowed_links_pushes_nothing(
+    hand: tuple[Hand, Broker, Client],
+) -> None:
+    one, leader, client = hand
+    leader.manager.peers.delay_s = 0.01
+    await client.produce("t", a_batch(1), acks=1)
+    reply = await one.replied()
+    assert [bool(each.records) for each in reply.partitions] == [True]
 
 
 async def test_follower_that_asks_gets_the_records(hand: tuple[Hand, Broker, Client]) -> None:

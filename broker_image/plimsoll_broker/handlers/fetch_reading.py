@@ -109,10 +109,11 @@ def arrive(
     follower: FollowerIdentity,
     partition: FetchPartition,
     now_ms: int,
+    had_all_ms: int | None = None,
 ) -> FetchedPartition | None:
     """Record a follower's fetch offset, which acknowledges all records below it, at the time
-    `now_ms` (monotonic). Return None, or the refusal if the replica does not accept the fetch; then
-    nothing is recorded."""
+    `now_ms` (monotonic). `had_all_ms`: as in `FollowerFetch`. Return None, or the refusal if the
+    replica does not accept the fetch; then nothing is recorded."""
     checked = hosted.replica.follower_fetch(
         FollowerFetch(
             follower.broker_id,
@@ -122,6 +123,7 @@ def arrive(
             partition.last_fetched_epoch,
             partition.log_start_offset or 0,
             follower.acknowledged_ms,
+            had_all_ms,
         ),
         now_ms,
     )

@@ -41,7 +41,7 @@ from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.follower import FetchPosition
-from plimsoll_core.replica.leader import FollowerProgress, Presence
+from plimsoll_core.replica.leader import FollowerProgress, Leader, Presence
 from plimsoll_core.replica.tail import Pushed, SendWindow, may_push
 from plimsoll_wire.batches import end_of
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
@@ -50,6 +50,9 @@ from plimsoll_wire.tail_stream import PushedTo, decode_acknowledgement, encode_p
 PARTITIONS_MAX = 100_000
 FOUND_MAX = 1_000
 """The most partitions with records in one reply; the others follow in the next one."""
+_REPLY_PART = 4
+"""The part of a fetch's bytes that a reply may have however much is pushed and not acknowledged: a
+quarter. Otherwise partitions that are copied would wait behind those with pushes."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -87,7 +90,7 @@ class _Pushing(Enum):
 
     DONE = "all was pushed"
     MORE = "a piece was pushed, and there is more"
-    HELD = "there is more, and no room in the window"
+    HELD = "an acknowledgement will show what is next: there is no room before, or no push"
     NOT_PLAIN = "the fetch that waits may have to be answered"
 
 
@@ -98,6 +101,14 @@ class _Look(NamedTuple):
     found: list[tuple[_Followed, FetchedPartition]]
     size: int
     urgent: bool
+
+
+def _reply_with_the_rest(followed: _Followed, leader: Leader | None) -> _Pushing:
+    """Return what becomes of a partition that cannot be pushed on now. A reply has the rest, but
+    not while pushes are unacknowledged: then their acknowledgement is awaited, unless this broker
+    no longer leads in the leader epoch of the fetch, which the reply must tell."""
+    leads = leader is not None and leader.epoch == followed.asked.leader_epoch
+    return _Pushing.HELD if leads and followed.pushed.outstanding else _Pushing.NOT_PLAIN
 
 
 class FetchSession:
@@ -176,11 +187,11 @@ class FetchSession:
         self._presence.fetch_ms = self._manager.now_ms()
         self._presence.acknowledged_ms = acknowledged_ms
         self._follower = FollowerIdentity(*self._broker, acknowledged_ms)
-        self._window.begin(request.max_bytes if request.takes_pushes else 0)
+        self._window.begin(min(request.max_bytes, RESPONSE_BYTES_MAX) if self._pushes else 0)
         for followed in self._open:
             followed.pushed.begin(followed.asked.offset)
             self._arrive(followed)
-        if request.takes_pushes and request.max_wait_ms > 0:
+        if self._pushes and request.max_wait_ms > 0:
             self._moved = dict(self._open)
             if self._push():
                 return self._park()
@@ -222,6 +233,12 @@ class FetchSession:
 
     # --- the tail stream ------------------------------------------------------------------------
 
+    @property
+    def _pushes(self) -> bool:
+        """True if the waiting fetch permits pushes. A broker with links that a drill slows pushes
+        nothing, since no push would be late."""
+        return self._request.takes_pushes and not self._manager.peers.delay_s
+
     def _push(self) -> bool:
         """Push what the moved partitions have appended, a piece of each in turn, as far as the
         window permits. Return False if one may have something to say that cannot be pushed; the
@@ -249,7 +266,7 @@ class FetchSession:
         replica, log = hosted.replica, hosted.log
         position = FetchPosition(asked.leader_epoch, asked.offset, asked.last_fetched_epoch)
         if not may_push(replica.leader, self._broker[0], position, pushed, log):
-            return _Pushing.NOT_PLAIN
+            return _reply_with_the_rest(followed, replica.leader)
         end, room = log.log_end_offset, self._window.room
         if pushed.sent >= end:
             return _Pushing.DONE
@@ -257,12 +274,13 @@ class FetchSession:
             return _Pushing.HELD  # an acknowledgement makes room
         records = log.recent.read(pushed.sent, min(asked.max_bytes, room), end)
         if records is None or not len(records):
-            return _Pushing.NOT_PLAIN
+            return _reply_with_the_rest(followed, replica.leader)
         said = replica.high_watermark, log.log_start_offset
         place = PushedTo(self.id, followed.slot, hosted.topic_id_bytes, hosted.key.index)
         frame = encode_push(place, asked.leader_epoch, pushed.sent, *said, records)
         if not self._connection.push(frame):
             return _Pushing.HELD
+        pushed.pushed_at(end, self._manager.now_ms())
         self._window.push(pushed, end_of(records), len(records))
         followed.said = said
         self._manager.traffic.replicated_out += len(records)
@@ -275,7 +293,10 @@ class FetchSession:
         followed = self._by_slot.get(said.slot)
         if said.session_id != self.id or followed is None or followed.hosted is None:
             return
-        if not self._window.acknowledge(followed.pushed, said.offset):
+        if followed.refused is not None:
+            return  # an earlier acknowledgement was; the next fetch states the position
+        pushed = followed.pushed
+        if not self._window.acknowledge(pushed, said.offset):
             raise CloseConnection("not-pushed")
         followed.asked = followed.asked._replace(
             leader_epoch=said.leader_epoch,
@@ -284,11 +305,12 @@ class FetchSession:
             log_start_offset=said.log_start,
         )
         manager, hosted = self._manager, followed.hosted
+        now_ms = manager.now_ms()
         followed.refused = arrive(
-            *(manager, hosted, self._follower, followed.asked, manager.now_ms())
+            *(manager, hosted, self._follower, followed.asked, now_ms, pushed.had_all_ms)
         )
         if said.asks or followed.refused is not None:
-            followed.pushed.begin(said.offset)
+            pushed.begin(said.offset)
             self._answer(at_last=True)
         elif self._moved:
             self.wake()
@@ -296,7 +318,8 @@ class FetchSession:
     # --- looking and answering ------------------------------------------------------------------
 
     def _look(self) -> _Look:
-        left = min(self._request.max_bytes, RESPONSE_BYTES_MAX) - self._window.unacknowledged
+        most = min(self._request.max_bytes, RESPONSE_BYTES_MAX)
+        left = max(most - self._window.unacknowledged, most // _REPLY_PART)
         found: list[tuple[_Followed, FetchedPartition]] = []
         size = 0
         urgent = False
@@ -426,7 +449,7 @@ class FetchSession:
         that changed."""
         if self._future is None or self._future.done():
             return
-        if not self._request.takes_pushes or not self._push():
+        if not self._pushes or not self._push():
             self._answer(at_last=False)
 
     def _expired(self) -> None:

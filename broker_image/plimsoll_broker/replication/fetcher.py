@@ -277,8 +277,8 @@ class Fetcher:
             limits = limits._replace(wait_ms_max=SOON_MS)
         self._idle_poll = limits.wait_ms_max > SOON_MS
         me = FetchSender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
-        if limits.wait_ms_max > 0 and self._takes_pushes:
-            limits = limits._replace(takes_pushes=True)
+        if limits.wait_ms_max > 0 and session != NEW_SESSION and self._takes_pushes:
+            limits = limits._replace(takes_pushes=True)  # a push names the session
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
     @property
@@ -344,6 +344,8 @@ class Fetcher:
         if self._manager.store.new_logs.among((hosted.place,)):
             return False
         headers = self._usable(hosted, reply)
+        if headers and hosted.log.must_be_flushed(headers[-1].next_offset):
+            return False  # what a reply has is flushed before the next fetch
         return self._append(hosted, reply, headers) and (
             sum(header.length for header in headers) == len(reply.records)
         )

@@ -230,6 +230,11 @@ class Log:
         messages, end = self.config.flush_messages, self.log_end_offset
         return end if messages is None else countable_end(end, self.flushed_end, messages)
 
+    def must_be_flushed(self, end: int) -> bool:
+        """Return True if flush.messages would require a flush if the log ended at `end`."""
+        messages = self.config.flush_messages
+        return messages is not None and countable_end(end, self.flushed_end, messages) < end
+
     @property
     def cuts(self) -> int:
         """The number of truncations since the log was opened."""

@@ -154,13 +154,16 @@ class FollowerProgress:
     def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
         """Record a fetch at `now_ms`, which proves that the follower has every record below its
         offset. The follower counts as caught up now if the offset is `leader_end` (the leader's log
-        end) or above, and as of its previous fetch if it has reached the log end of that time."""
+        end) or above, as of its previous fetch if it has reached the log end of that time, and
+        otherwise as of the time that the fetch states (`had_all_ms`)."""
         self._leave_session(self._presence)
         offset = fetch.offset
         if offset >= leader_end:
             self._caught_up_ms = now_ms
         elif self._fetch_leader_end is not None and offset >= self._fetch_leader_end:
             self._caught_up_ms = self._fetch_ms
+        elif fetch.had_all_ms is not None:
+            self._caught_up_ms = max(fetch.had_all_ms, self._caught_up_ms or 0)
         self._fetch_ms = now_ms
         self._fetch_leader_end = leader_end
         self.log_end = offset

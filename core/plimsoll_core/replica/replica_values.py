@@ -65,6 +65,9 @@ class FollowerFetch(NamedTuple):
     acknowledged_ms: int | None = None
     """The time when the leader sent the reply that this fetch acknowledges, by the leader's clock
     in ms; None if the fetch acknowledges none."""
+    had_all_ms: int | None = None
+    """A time at which the leader's log had no record at or above `offset`, by the leader's clock in
+    ms; None if none is known."""
 
 
 class EndOffset(NamedTuple):

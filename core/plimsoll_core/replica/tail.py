@@ -16,15 +16,27 @@ from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica_context import LogView
 
+PUSH_BYTES_MIN = 4096
+"""The bytes that a smaller push counts for. So a follower that rested has a bounded number of
+pushes to take in one turn of its event loop."""
+
 
 class Pushed:
     """The end offsets of what was pushed to a follower of one partition, and of what it has
-    acknowledged."""
+    acknowledged.
 
-    __slots__ = ("acknowledged", "sent")
+    `had_all_ms`: the latest known time, in ms of the leader's clock, at which the leader's log had
+    nothing that is not acknowledged now; None if there is none since the last fetch. A follower
+    that acknowledges a stream without a pause never reaches the log end of the moment.
+    """
+
+    __slots__ = ("_sample", "acknowledged", "had_all_ms", "sent")
 
     def __init__(self) -> None:
         self.acknowledged = self.sent = 0
+        self.had_all_ms: int | None = None
+        # The leader's log end at the time of a push that is not acknowledged, and that time.
+        self._sample: tuple[int, int] | None = None
 
     @property
     def outstanding(self) -> bool:
@@ -35,6 +47,19 @@ class Pushed:
         """Record that the follower fetches from `offset`: it will not acknowledge earlier
         pushes."""
         self.acknowledged = self.sent = offset
+        self.had_all_ms = self._sample = None
+
+    def pushed_at(self, log_end: int, now_ms: int) -> None:
+        """Record that a push is sent at `now_ms`, when the leader's log ends at `log_end`."""
+        if self._sample is None:
+            self._sample = log_end, now_ms
+
+    def acknowledge(self, end: int) -> None:
+        """Record that the follower has the records below `end`."""
+        self.acknowledged = end
+        sample = self._sample
+        if sample is not None and end >= sample[0]:
+            self.had_all_ms, self._sample = sample[1], None
 
 
 class SendWindow:
@@ -62,7 +87,7 @@ class SendWindow:
 
     def push(self, to: Pushed, end: int, size: int) -> None:
         """Record a push of `size` bytes, of the records up to the offset `end`."""
-        to.sent = end
+        to.sent, size = end, max(size, PUSH_BYTES_MIN)
         self._in_flight.append((to, end, size))
         self.unacknowledged += size
 
@@ -71,7 +96,7 @@ class SendWindow:
         follower can say so: it had more already, or was not sent that much."""
         if not by.acknowledged <= end <= by.sent:
             return False
-        by.acknowledged = end
+        by.acknowledge(end)
         in_flight = self._in_flight
         while in_flight and in_flight[0][0].acknowledged >= in_flight[0][1]:
             self.unacknowledged -= in_flight.popleft()[2]

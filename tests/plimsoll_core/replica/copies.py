@@ -202,6 +202,7 @@ class Copy:
         last_epoch: int | None = LIKE_MINE,
         epoch: int | None = None,
         broker_epoch: int | None = None,
+        had_all_ms: int | None = None,
     ) -> Code | EndOffset:
         """A follower's fetch arrives; `epoch` defaults to the leader's own, `last_epoch` to that of
         the leader's record before `offset`."""
@@ -214,6 +215,7 @@ class Copy:
             offset,
             last_epoch,
             0,
+            had_all_ms=had_all_ms,
         )
         answer = self.replica.follower_fetch(fetch, self.now_ms)
         self.step()
