@@ -65,6 +65,7 @@ class Audit:
         ranges that were finished are judged: Violated, or else Inconclusive. Raises `Refusal` if no
         topic matches or memory lacks, KafkaException if the brokers do not answer, and
         `PublishFailed` if the verdict cannot be stored."""
+        self._publisher.claim(within_s=FINAL_WITHIN_S)
         limits = cgroup.limits()
         refuse_little(limits)
         self._results.mkdir()

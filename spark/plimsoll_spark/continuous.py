@@ -29,7 +29,7 @@ from pyspark.sql.streaming import StreamingQuery
 from plimsoll_spark import cgroup, evidence, executor_start, facts, ledger, report, session
 from plimsoll_spark.ack_times import AckTimes
 from plimsoll_spark.arrays import Bools
-from plimsoll_spark.attempts import MARKERS, Superseded
+from plimsoll_spark.attempts import MARKERS, UNORDERED, Superseded
 from plimsoll_spark.continuous_drive import Driving, EndlessDrive, first_number, lanes_for
 from plimsoll_spark.copies import Copies, rewritten_in
 from plimsoll_spark.evidence import BegunMeanwhile, Evidence, KeptRun
@@ -140,6 +140,7 @@ class ContinuousRun:
         self._client = TopicClient(settings.bootstrap, settings.topic, self._login)
         self._compacted = False
         self._topic_id: str | None = None
+        self._claim = UNORDERED
         self._kept: KeptRun | None = None
         self._state: State | None = None
         self._judge = RollingJudge(settings.topic, settings.produce.keys, {})
@@ -197,6 +198,8 @@ class ContinuousRun:
     def _begin(self) -> KeptRun:
         """Begin the run, or go on with the one of which the directory exists. Raises `Refusal`,
         `Superseded`."""
+        # First: what a driver sees after a later one has begun may be that one's work.
+        self._claim = self._publisher.claim(within_s=FINAL_WITHIN_S)
         try:
             kept, lost = self._kept_run()
         except BegunMeanwhile:
@@ -252,16 +255,16 @@ class ContinuousRun:
             kept = evidence.begun(settings, f"{settings.name}-{uuid.uuid4().hex}", topic_id, before)
         else:
             kept = evidence.resumed(earlier, settings)
-        return self._evidence.begin(kept), lost
+        return self._evidence.begin(kept, self._claim), lost
 
     def was_begun(self) -> bool:
         """Return True if an earlier driver of the run has published its state."""
         return self._told_before() is not None
 
     def _told_before(self) -> Progress | None:
-        """Return what an earlier driver of the run published, of which the directory is gone; None
-        if there was none."""
-        text = self._publisher.get("progress.json")
+        """Return what an earlier driver of the run had published when this one claimed its place;
+        None if there was none."""
+        text = self._claim.texts.get("progress.json")
         try:
             told = None if text is None else msgspec.json.decode(text, type=Progress)
         except msgspec.DecodeError:

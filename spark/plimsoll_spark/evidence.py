@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_spark.attempts import Attempt, Superseded
+from plimsoll_spark.attempts import UNORDERED, Attempt, Claim, Superseded
 from plimsoll_spark.bucket import Bucket, Unreachable, Unsafe
 from plimsoll_spark.settings import Evidence as Requested
 from plimsoll_spark.settings import Produce, Refusal, Refused, Settings
@@ -36,6 +36,8 @@ RUNS = "runs"
 RUN_FILE_0_3 = "run.json"
 """The run file in the evidence of a run that release 0.3 or an earlier one began."""
 RESULTS = "results"
+"""The directory of the results, in a directory of each driver: one that was paused before it wrote
+its own replaces none of a later one's."""
 EVENTS = "spark-events"
 FINAL_UPLOAD_S = 120.0
 
@@ -146,13 +148,14 @@ class Evidence:
             raise Refusal(Refused.NOTHING_KEPT, sentence)
         return kept
 
-    def begin(self, kept: KeptRun) -> KeptRun:
+    def begin(self, kept: KeptRun, claim: Claim = UNORDERED) -> KeptRun:
         """Create the run's directories, take the number of the attempt, write its run file, and
         copy the run's files to the bucket, if there is one, from now on. Return the content of the
-        run file, with that number. Raises `Refusal` if that is impossible: a run of which nothing
-        would be kept does not start; `BegunMeanwhile` if the newest run file is of another run;
-        and `Superseded` if another driver takes the number, or a later one has begun."""
-        attempt = Attempt(self.name, self.directory, self._bucket)
+        run file, with that number. `claim`: what this driver claimed before it looked for the run.
+        Raises `Refusal` if that is impossible: a run of which nothing would be kept does not start;
+        `BegunMeanwhile` if the newest run file is of another run; and `Superseded` if another
+        driver takes the number, or a later one has begun."""
+        attempt = Attempt(self.name, self.directory, self._bucket, claim)
         try:
             for part in ("", RUNS, RESULTS, EVENTS):
                 (self.directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -195,12 +198,6 @@ class Evidence:
         elif self._uploads.superseded is not None:
             raise self._uploads.superseded
 
-    def check_now(self) -> None:
-        """Raises `Superseded` if another driver works on the run now, by what its place says now.
-        Raises OSError, `Unreachable`."""
-        if self._attempt is not None:
-            self._attempt.check()
-
     def note_failure(self, kept: KeptRun, reason: str, failure: str) -> None:
         """Write to the run file why this driver ends without a verdict, and copy what is left to
         the bucket, for at most `FINAL_UPLOAD_S`. Raises OSError, `Superseded`."""
@@ -223,9 +220,12 @@ class Evidence:
         sentence about what is missing. Raises `Superseded`."""
         if self._attempt is None or not self.is_kept:
             return None
+        self.check()
+        place = f"{RESULTS}/{self._attempt.number:06d}"
         try:
+            (self.directory / place).mkdir(mode=0o700, exist_ok=True)
             for name, text in texts.items():
-                self._write(f"{RESULTS}/{name}", text.encode())
+                self._write(f"{place}/{name}", text.encode())
             for path in self.directory.rglob("*"):  # Spark lets its event log be written by a group
                 path.chmod(0o700 if path.is_dir() else 0o600)
         except OSError as error:

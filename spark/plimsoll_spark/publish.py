@@ -2,9 +2,10 @@
 
 Called by `run`. It patches the ConfigMap with the pod's own service account, using only the
 standard library. A refusal of the API server is final; a missing answer is retried while time
-lasts. The ConfigMap holds the number of the driver that writes it. A driver takes the next number
-at its first patch, unless a later driver works on its run by then. Each patch is for the version of
-the ConfigMap that it has seen, so one of which the node was lost cannot write over its successor.
+lasts. The ConfigMap holds the number of the driver that writes it. A driver claims the next number
+before it looks at the topic or at the evidence of its run. Each patch is for a version of the
+ConfigMap with the driver's own number, so one that was paused, or of which the node was lost,
+cannot write over its successor, whatever it saw before. After a verdict no number is given out.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from plimsoll_spark.attempts import Superseded
-from plimsoll_spark.bucket import Unreachable
+from plimsoll_spark.attempts import Claim, Superseded
 from plimsoll_spark.settings import Report
 from plimsoll_spark.whole_files import put_whole
 
@@ -34,6 +36,11 @@ COMPACTED = "compacted"
 """The key of the operator's note that the run's topic is compacted (`yes`), or was (`before`)."""
 DRIVER = "driver"
 """The key in the ConfigMap with the number of the driver that writes it."""
+DRIVER_ID = "driverId"
+"""The key with a random text of that driver, by which it knows its own number if the answer to its
+claim is lost."""
+VERDICT = "verdict.json"
+"""The key with the verdict."""
 FINAL_STATUSES = frozenset({400, 401, 403, 404, 413, 422})
 
 log = logging.getLogger(__name__)
@@ -46,6 +53,11 @@ class PublishFailed(RuntimeError):
 
 class Publisher(Protocol):
     """Stores the texts that a verification shows to the operator or the user, each under a name."""
+
+    def claim(self, *, within_s: float, alone: bool = False) -> Claim:
+        """Claim the place of the newest driver, before this one does anything else: from now on
+        `put` of every other driver raises `Superseded`. Raises `Superseded` if there is a verdict,
+        or if `alone` is True and another driver has claimed it; `PublishFailed` as `put` does."""
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
         """Store all texts, replacing those of the same names. Raises `PublishFailed` if that is
@@ -62,6 +74,11 @@ class DirectoryPublisher:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+
+    def claim(self, *, within_s: float, alone: bool = False) -> Claim:
+        """Return a claim without an order: nobody but a user starts drivers with a directory."""
+        there = self._directory.glob("*.json") if self._directory.exists() else ()
+        return Claim(texts={path.name: path.read_text() for path in there})
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
         """Write each text to the file of its name, replacing the file in one step, so that a reader
@@ -85,25 +102,30 @@ class ConfigMapPublisher:
         *,
         server: str,
         account: Path | None = None,
-        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Create a publisher. `server`: the URL of the API server. `account`: the folder with the
-        token and the CA certificate for it; None: the API server requires no token. `check`: raises
-        `Superseded` if a later driver works on the run, OSError or `Unreachable` if that cannot be
-        known now."""
-        self._check = check
+        token and the CA certificate for it; None: the API server requires no token."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
-        self._number: int | None = None  # of this driver; None: not taken yet
-        self._uid = ""
+        self._id = uuid.uuid4().hex
+        self._claim: Claim | None = None  # None: not claimed yet
         self._version = ""  # resourceVersion of the ConfigMap; "": unknown
 
+    def claim(self, *, within_s: float, alone: bool = False) -> Claim:
+        self._repeated(partial(self._claim_now, alone=alone), within_s)
+        assert self._claim is not None
+        return self._claim
+
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Patch the ConfigMap. An attempt without an answer is repeated, since the patch is
-        idempotent. Raises `PublishFailed`, `Superseded`."""
+        """Patch the ConfigMap; claim it first if that was not done. Raises `PublishFailed`,
+        `Superseded`."""
+        self._repeated(partial(self._put_now, texts), within_s)
+
+    def _repeated(self, request: Callable[[], None], within_s: float) -> None:
+        """Make a request. An attempt without an answer is repeated, since each is idempotent."""
         until_s, wait_s = time.monotonic() + within_s, BACKOFF_S
         while True:
-            problem = self._attempt(texts)
+            problem = self._attempt(request)
             if problem is None:
                 return
             if time.monotonic() + wait_s >= until_s:
@@ -148,23 +170,11 @@ class ConfigMapPublisher:
             found: dict[str, Any] = json.load(answer)
             return found
 
-    def _attempt(self, texts: Mapping[str, str]) -> str | None:
-        """Patch the ConfigMap once, after reading it if its version is unknown. Return None if that
-        is done, else why it is not. Raises `PublishFailed`, `Superseded`."""
+    def _attempt(self, request: Callable[[], None]) -> str | None:
+        """Make a request once. Return None if that is done, else why it is not. Raises
+        `PublishFailed`, `Superseded`."""
         try:
-            number = self._number or 0
-            if not self._version:
-                number = self._looked_at(self._request("GET"))
-                if self._number is None:
-                    # After the look: a later driver that begins from now on patches after it, and
-                    # then this patch is for an old version.
-                    self._check()
-            body = {
-                "metadata": {"uid": self._uid, "resourceVersion": self._version},
-                "data": {**texts, DRIVER: str(number)},
-            }
-            stored = self._request("PATCH", json.dumps(body).encode())
-            self._number, self._version = number, _version(stored)
+            request()
             return None
         except urllib.error.HTTPError as error:
             self._version = ""
@@ -175,37 +185,84 @@ class ConfigMapPublisher:
                     f"the API server refused to store the Verification's report: {sentence}"
                 ) from error
             return sentence
-        except (OSError, Unreachable, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             self._version = ""
             return str(error)
 
-    def _looked_at(self, found: dict[str, Any]) -> int:
-        """Remember the version of the ConfigMap, and return this driver's number in it. Raises
-        `Superseded`."""
-        uid = str((found.get("metadata") or {}).get("uid", ""))
-        stated = str((found.get("data") or {}).get(DRIVER, "0"))
-        last = int(stated) if stated.isdecimal() else 0
-        if self._uid not in ("", uid):
+    def _claim_now(self, *, alone: bool) -> None:
+        """Read the ConfigMap, and patch it with the next number, unless it has this driver's
+        already. Raises `Superseded`."""
+        found = self._request("GET")
+        data = dict(found.get("data") or {})
+        last, is_mine = _number(data), data.get(DRIVER_ID) == self._id
+        if VERDICT in data:
+            raise Superseded(
+                "this driver of the Verification ends and does nothing, since the Verification has "
+                "its verdict"
+            )
+        if last and alone and not is_mine:
+            raise Superseded(
+                "this driver of the Verification ends and does nothing, since another one, number "
+                f"{last}, has begun, and no list of its records is kept (spec.evidence)"
+            )
+        claim = Claim(report=_uid(found), number=last if is_mine else last + 1, texts=data)
+        version = _version(found)
+        if not is_mine:
+            version = self._patched(claim, version, {DRIVER_ID: self._id})
+        self._claim, self._version = claim, version
+
+    def _put_now(self, texts: Mapping[str, str]) -> None:
+        """Patch the ConfigMap, after reading it if its version is unknown. Raises `Superseded`."""
+        if self._claim is None:
+            self._claim_now(alone=False)
+        assert self._claim is not None
+        if not self._version:
+            found = self._request("GET")
+            self._refuse_later(self._claim, found)
+            self._version = _version(found)
+        self._version = self._patched(self._claim, self._version, texts)
+
+    def _patched(self, claim: Claim, version: str, texts: Mapping[str, str]) -> str:
+        """Patch this version of the ConfigMap with texts and the driver's number, and return the
+        new version."""
+        body = {
+            "metadata": {"uid": claim.report, "resourceVersion": version},
+            "data": {**texts, DRIVER: str(claim.number)},
+        }
+        return _version(self._request("PATCH", json.dumps(body).encode()))
+
+    def _refuse_later(self, claim: Claim, found: dict[str, Any]) -> None:
+        """Raise `Superseded` if the ConfigMap is another one now, or has another driver's
+        number."""
+        if _uid(found) != claim.report:
             raise Superseded(
                 "this driver of the Verification ends and reports nothing more, since its "
                 "Verification was deleted and one of the same name was created"
             )
-        if self._number is not None and last != self._number:
+        last = _number(found.get("data") or {})
+        if last != claim.number:
             raise Superseded(
-                f"this driver of the Verification, number {self._number} by its report, ends and "
+                f"this driver of the Verification, number {claim.number} by its report, ends and "
                 f"reports nothing more, since a later one, number {last}, has begun"
             )
-        self._uid, self._version = uid, _version(found)
-        return self._number or last + 1
+
+
+def _number(data: Mapping[str, Any]) -> int:
+    """Return the number of the driver that has claimed a report; 0 if none has."""
+    stated = str(data.get(DRIVER, ""))
+    return int(stated) if stated.isdecimal() else 0
+
+
+def _uid(found: dict[str, Any]) -> str:
+    return str((found.get("metadata") or {}).get("uid", ""))
 
 
 def _version(found: dict[str, Any]) -> str:
     return str((found.get("metadata") or {}).get("resourceVersion", ""))
 
 
-def publisher_for(report: Report, check: Callable[[], None] = lambda: None) -> Publisher:
-    """Return the publisher for the destination that the settings state. `check`: raises
-    `Superseded` if a later driver works on the run."""
+def publisher_for(report: Report) -> Publisher:
+    """Return the publisher for the destination that the settings state."""
     if report.directory is not None:
         return DirectoryPublisher(Path(report.directory))
     assert report.config_map is not None, "settings.check saw to it"
@@ -213,9 +270,7 @@ def publisher_for(report: Report, check: Callable[[], None] = lambda: None) -> P
     server, account = report.server, None if report.account is None else Path(report.account)
     if server is None:
         server, account = api_server(), ACCOUNT
-    return ConfigMapPublisher(
-        report.namespace, report.config_map, server=server, account=account, check=check
-    )
+    return ConfigMapPublisher(report.namespace, report.config_map, server=server, account=account)
 
 
 def api_server() -> str:

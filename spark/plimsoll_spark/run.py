@@ -32,6 +32,7 @@ from plimsoll_spark import (
     report,
     session,
 )
+from plimsoll_spark.attempts import UNORDERED
 from plimsoll_spark.budget import budget_lines, judge_budget
 from plimsoll_spark.capacity import search_rate
 from plimsoll_spark.evidence import BegunMeanwhile, Evidence, KeptRun
@@ -102,6 +103,7 @@ class Run:
         self._publisher = publisher
         self._work = work
         self._evidence = kept
+        self._claim = UNORDERED
         self._kept: KeptRun | None = None  # None: the run has not begun
         self._examination: checks.Examination | None = None  # None: the checks have not begun
         self._started_s = time.time()
@@ -119,6 +121,10 @@ class Run:
         Raises `Refusal` if the run must not start, `Unreadable` if the log cannot be checked,
         KafkaException if the brokers do not answer, `PublishFailed` if the outcome cannot be
         stored, and `Superseded` if another driver works on the run now."""
+        # First: what a driver sees after a later one has begun may be that one's work.
+        self._claim = self._publisher.claim(
+            within_s=FINAL_WITHIN_S, alone=not self._evidence.is_kept
+        )
         check(self._settings)
         limits = cgroup.limits()
         refuse_little(limits)
@@ -183,7 +189,7 @@ class Run:
                 "has listed as written",
                 *(settings.run_name, kept.attempt),
             )
-        kept = self._evidence.begin(kept)
+        kept = self._evidence.begin(kept, self._claim)
         self._kept, self._topic_id = kept, kept.topic_id
         return kept
 
@@ -308,6 +314,9 @@ class Run:
             self._progress("Producing")
 
         until_s = stop_at_s + DRIVING_SHARE * reserve_s
+        # Stored, and not just tried: a driver with a successor must not write to the topic.
+        begins = as_json(self._state("Producing"))
+        self._publisher.put({"progress.json": begins}, within_s=FINAL_WITHIN_S)
         try:
             self._watch(spark, write, tell, until_s)
         except TimeUp:
@@ -383,9 +392,11 @@ class Run:
         """Publish the phase and the counts; a failure is only logged. `read`: records read so far.
         It includes those of other writers, which the final counts do not. Raises `Superseded`."""
         self._evidence.check()
+        publish_progress(self._publisher, self._state(phase, read))
+
+    def _state(self, phase: str, read: int = 0) -> Progress:
         counts = msgspec.structs.replace(self._counts, read=read)
-        state = Progress(phase=phase, counts=counts, timing=self._timing)
-        publish_progress(self._publisher, state)
+        return Progress(phase=phase, counts=counts, timing=self._timing)
 
     def _publish_verdict(self, verdict: Verdict, findings: Findings) -> Outcome:
         stalls = findings.stalls

@@ -109,7 +109,7 @@ def _requested(
 
     def start(work: Path) -> Run:
         kept = Evidence(settings, work, bucket)
-        return Run(settings, publisher_for(settings.report, kept.check_now), work, kept)
+        return Run(settings, publisher_for(settings.report), work, kept)
 
     return start
 
@@ -124,7 +124,7 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
     settings = requested.load(options.config, options.login, options.evidence)
     bucket = bucket_of(settings.evidence, options.bucket_login)
     kept = Evidence(settings, options.work, bucket, KEPT_IN_BUCKET)
-    run = ContinuousRun(settings, publisher_for(settings.report, kept.check_now), kept)
+    run = ContinuousRun(settings, publisher_for(settings.report), kept)
     try:
         outcome = _unless_superseded(run, kept)
     except requested.Refusal as refusal:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.plimsoll_spark.replica_model import audited, plain_batch, replica
 
+from plimsoll_spark.attempts import Claim
 from plimsoll_spark.audit import Audit, MirrorFindings
 from plimsoll_spark.audit_range import RangeAudit
 from plimsoll_spark.audit_settings import AuditSettings, ExistingTopicsSource, MirrorOf, Source
@@ -56,7 +57,9 @@ class AuditRun:
             source=Source(existing_topics=topics, mirror_of=MirrorOf(bootstrap="o:1")),
             deadline_seconds=60,
         )
-        publisher: Any = SimpleNamespace(put=lambda texts, within_s: None)
+        publisher: Any = SimpleNamespace(
+            claim=lambda within_s: Claim(), put=lambda texts, within_s: None
+        )
         return Audit(settings, publisher, self._work).execute()
 
     def _audited(self, *_: object) -> list[RangeAudit]:

@@ -149,7 +149,7 @@ def test_earlier_driver_copies_nothing_beside_a_later_one(server: S3Server, tmp_
         first.discard()
     assert second.store_results({"verdict.json": "second"}) is None
     kept = server.files / "nightly" / RUN
-    assert (kept / "results/verdict.json").read_text() == "second"
+    assert (kept / "results/000002/verdict.json").read_text() == "second"
     assert not (kept / "results/late").exists()
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from plimsoll_spark import continuous, ledger
-from plimsoll_spark.attempts import Superseded
+from plimsoll_spark.attempts import Claim, Superseded
 from plimsoll_spark.continuous import ContinuousRun, State
 from plimsoll_spark.evidence import Evidence, KeptRun
 from plimsoll_spark.ledger import LedgerRows
@@ -135,7 +135,9 @@ def test_superseded_driver_stores_and_publishes_nothing(tmp_path: Path) -> None:
         evidence=Requested(directory=str(tmp_path / "kept")),
     )
     publisher: Any = SimpleNamespace(
-        put=lambda texts, within_s: published.append(texts), get=lambda name: None
+        claim=lambda within_s: Claim(),
+        put=lambda texts, within_s: published.append(texts),
+        get=lambda name: None,
     )
     kept = Evidence(settings, tmp_path)
     with mock.patch.object(continuous, "TopicClient") as client:
@@ -165,7 +167,9 @@ def test_run_that_another_driver_began_is_continued(tmp_path: Path) -> None:
         produce=Produce(records=0),
         evidence=Requested(directory=str(tmp_path / "kept")),
     )
-    publisher: Any = SimpleNamespace(put=lambda texts, within_s: None, get=lambda name: None)
+    publisher: Any = SimpleNamespace(
+        claim=lambda within_s: Claim(), put=lambda texts, within_s: None, get=lambda name: None
+    )
     with mock.patch.object(continuous, "TopicClient") as client:
         client.return_value.topic_id.return_value = "id"
         run, other = (

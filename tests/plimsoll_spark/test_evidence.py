@@ -300,7 +300,8 @@ def test_killed_driver_is_judged_from_its_bucket(
         assert verdict["counts"]["read"] >= verdict["counts"]["acked"] > 0
         assert verdict["evidence"]["place"] == f"s3://{BUCKET}/nightly/check"
         kept = driver.evidence / "check"
-        assert {"runs/000001.json", "results/verdict.json", "results/report.html"} <= {
+        results = {f"results/000002/{name}" for name in ("verdict.json", "report.html")}
+        assert {"runs/000001.json", *results} <= {
             path.relative_to(kept).as_posix() for path in kept.rglob("*")
         }
         said = driver.log.read_text() + (driver.report / "report.html").read_text()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from plimsoll_spark import evidence
-from plimsoll_spark.attempts import Attempt, Superseded
+from plimsoll_spark.attempts import Attempt, Claim, Superseded
 from plimsoll_spark.evidence import BegunMeanwhile, Evidence, begun, resumed
 from plimsoll_spark.run import Run
 from plimsoll_spark.settings import Evidence as Requested
@@ -114,7 +114,7 @@ def test_results_are_for_the_drivers_user_alone(tmp_path: Path) -> None:
     (made.directory / "spark-events/log").chmod(0o660)
     assert made.store_results({"verdict.json": "{}"}) is None
     modes = [stat.S_IMODE(path.stat().st_mode) for path in made.directory.rglob("*")]
-    assert len(modes) == 8
+    assert len(modes) == 9
     assert [mode for mode in modes if mode & 0o077] == []
 
 
@@ -147,6 +147,73 @@ def test_earlier_driver_writes_nothing_beside_a_later_one(tmp_path: Path) -> Non
     assert written_runs(second) == before
     assert list((second.directory / "results").iterdir()) == []
     assert second.store_results({"verdict.json": "{}"}) is None
+
+
+def test_late_results_replace_no_later_drivers(tmp_path: Path) -> None:
+    """The earlier driver pauses after it looked for a later one."""
+    asked = settings(tmp_path / "kept")
+    first, second = start(asked, tmp_path), Evidence(asked, tmp_path)
+    put_whole = evidence.put_whole
+
+    def pause(path: Path, content: bytes, **more: Any) -> None:
+        if content == b"first":
+            found = second.earlier()
+            assert found is not None
+            second.begin(resumed(found, asked))
+            assert second.store_results({"verdict.json": "second"}) is None
+        put_whole(path, content, **more)
+
+    with mock.patch.object(evidence, "put_whole", pause):
+        first.store_results({"verdict.json": "first"})
+    results = second.directory / "results"
+    assert {path.parent.name: path.read_text() for path in results.rglob("*.json")} == {
+        "000001": "first",
+        "000002": "second",
+    }
+
+
+@pytest.mark.parametrize("first_begins", [True, False])
+def test_driver_never_follows_one_that_claimed_later(tmp_path: Path, first_begins: bool) -> None:
+    """It pauses between its claim and its evidence: else both would end."""
+    asked = settings(tmp_path / "kept")
+    first, second = Evidence(asked, tmp_path), Evidence(asked, tmp_path)
+    kept = begun(asked, "check-1", "id", BEFORE)
+    if first_begins:
+        first.begin(kept, Claim(report="u", number=1))
+        second.begin(resumed(kept, asked), Claim(report="u", number=2))
+        with pytest.raises(Superseded):
+            first.check()
+    else:
+        second.begin(kept, Claim(report="u", number=2))
+        with pytest.raises(Superseded, match="number 2, has begun"):
+            first.begin(kept, Claim(report="u", number=1))
+    second.check()
+
+
+def test_claims_of_other_reports_have_no_order(tmp_path: Path) -> None:
+    """Another Verification judges the run again."""
+    asked = settings(tmp_path / "kept")
+    first, again = Evidence(asked, tmp_path), Evidence(asked, tmp_path)
+    kept = first.begin(begun(asked, "check-1", "id", BEFORE), Claim(report="u", number=7))
+    assert again.begin(resumed(kept, asked), Claim(report="v", number=1)).attempt == 2
+    again.check()
+
+
+def test_claimed_drivers_all_take_their_numbers(tmp_path: Path) -> None:
+    """Another one creates the marker of the number that this one has found free."""
+    asked = settings(tmp_path / "kept")
+    first, second = Evidence(asked, tmp_path), Evidence(asked, tmp_path)
+    kept = begun(asked, "check-1", "id", BEFORE)
+    create = Attempt._create
+
+    def pause(attempt: Attempt, number: int) -> bool:
+        if number == 1 and not (first.directory / "attempts/000001").exists():
+            first.directory.joinpath("attempts/000001").write_bytes(b"")  # it died at once
+        return create(attempt, number)
+
+    with mock.patch.object(Attempt, "_create", pause):
+        assert second.begin(kept, Claim(report="u", number=2)).attempt == 2
+    second.check()
 
 
 def test_no_two_drivers_have_the_same_number(tmp_path: Path) -> None:

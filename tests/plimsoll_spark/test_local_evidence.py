@@ -87,7 +87,7 @@ def test_killed_pod_has_a_successor_that_judges(
         assert first["conditions"][0]["reason"] == "DriveIncomplete", first
         assert first["counts"]["read"] >= first["counts"]["acked"] > 0
         assert first["evidence"]["run"] == run.name
-        assert (run / "results/report.html").exists()
+        assert (run / "results/000002/report.html").exists()
         again = resume(cluster)["status"]
         assert again["conditions"][0]["reason"] == "DriveIncomplete", again
         assert again["counts"]["acked"] == first["counts"]["acked"]

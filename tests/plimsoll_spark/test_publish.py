@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 
-from plimsoll_spark.attempts import Superseded
-from plimsoll_spark.bucket import Unreachable
+from plimsoll_spark.attempts import Claim, Superseded
 from plimsoll_spark.publish import (
     ConfigMapPublisher,
     DirectoryPublisher,
+    Publisher,
     PublishFailed,
     publisher_for,
 )
@@ -30,6 +30,7 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
+        self.unanswered = 0  # patches that are carried out and answered with 503
         self.seen: list[tuple[str, str | None, dict[str, Any]]] = []
         self.uid = "a"
         self.version = 1
@@ -59,6 +60,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.path, self.headers["Authorization"], body))
         assert self.headers["Content-Type"] == "application/merge-patch+json"
         status = self.server.statuses.pop(0) if self.server.statuses else self.server.patch(body)
+        if self.server.unanswered:
+            self.server.unanswered -= 1
+            status = 503
         self.answer(status)
 
     def do_GET(self) -> None:
@@ -100,7 +104,7 @@ def publisher(api: ApiServer, account: Path) -> ConfigMapPublisher:
 
 def test_publisher_patches_config_map_with_all_report_files(api: ApiServer, account: Path) -> None:
     publisher(api, account).put({"verdict.json": "{}", "report.html": "<p>"}, within_s=5)
-    ((path, token, body),) = api.patches
+    _, (path, token, body) = api.patches
     assert path == "/api/v1/namespaces/kafka/configmaps/soak-report"
     assert token == "Bearer first"
     assert body["data"] == {"verdict.json": "{}", "report.html": "<p>", "driver": "1"}
@@ -120,13 +124,13 @@ def test_token_is_read_anew_for_every_patch(api: ApiServer, account: Path) -> No
     reports.put({"progress.json": "1"}, within_s=5)
     (account / "token").write_text("second")
     reports.put({"progress.json": "2"}, within_s=5)
-    assert [token for _, token, _ in api.patches] == ["Bearer first", "Bearer second"]
+    assert [token for _, token, _ in api.patches] == ["Bearer first"] * 2 + ["Bearer second"]
 
 
 def test_busy_api_server_is_asked_again(api: ApiServer, account: Path) -> None:
     api.statuses = [503, 429]
     publisher(api, account).put({"verdict.json": "{}"}, within_s=30)
-    assert (len(api.seen), len(api.patches)) == (4, 1)
+    assert (len(api.seen), len(api.patches)) == (5, 2)
 
 
 def test_refusal_is_final(api: ApiServer, account: Path) -> None:
@@ -180,6 +184,7 @@ def test_operators_patch_does_not_end_the_driver(api: ApiServer, account: Path) 
     reports.put({"progress.json": "1"}, within_s=5)
     api.patch({"data": {"drill.json": "[]"}})
     reports.put({"progress.json": "2"}, within_s=30)
+    del api.data["driverId"]
     assert api.data == {"progress.json": "2", "drill.json": "[]", "driver": "1"}
 
 
@@ -200,41 +205,66 @@ def test_report_of_a_namesake_is_left_alone(api: ApiServer, account: Path) -> No
     assert api.data == {}
 
 
-def test_paused_driver_takes_no_number_late(api: ApiServer) -> None:
-    """It paused before its first patch; the later one has published nothing, either."""
+def for_report(api: ApiServer) -> Publisher:
     server = f"http://127.0.0.1:{api.server_address[1]}"
-    asked = Report(config_map="soak-report", namespace="kafka", server=server)
-
-    def check() -> None:
-        later.put({"progress.json": "later"}, within_s=5)
-        raise Superseded("a later one has begun")
-
-    later = publisher_for(asked)
-    with pytest.raises(Superseded, match="a later one has begun"):
-        publisher_for(asked, check).put({"progress.json": "earlier"}, within_s=5)
-    later.put({"verdict.json": "later"}, within_s=5)
-    assert (api.data["progress.json"], api.data["driver"]) == ("later", "1")
+    return publisher_for(Report(config_map="soak-report", namespace="kafka", server=server))
 
 
-def test_driver_looks_again_after_a_conflict(api: ApiServer) -> None:
-    server = f"http://127.0.0.1:{api.server_address[1]}"
-    asked = Report(config_map="soak-report", namespace="kafka", server=server)
-    later, looks = publisher_for(asked), []
-
-    def check() -> None:
-        looks.append(len(api.seen))
-        if len(looks) == 2:
-            raise Superseded("a later one has begun")
-        later.put({"progress.json": "later"}, within_s=5)
-
-    with pytest.raises(Superseded, match="a later one has begun"):
-        publisher_for(asked, check).put({"progress.json": "earlier"}, within_s=30)
-    assert (api.data["progress.json"], api.data["driver"]) == ("later", "1")
+def test_driver_claims_its_place_before_it_publishes(api: ApiServer) -> None:
+    first, second = for_report(api), for_report(api)
+    claim = first.claim(within_s=5)
+    assert (claim.report, claim.number, claim.texts) == ("a", 1, {"drill.json": "{}"})
+    first.put({"progress.json": "first"}, within_s=5)
+    later = second.claim(within_s=5)
+    assert (later.number, later.texts["progress.json"]) == (2, "first")
+    with pytest.raises(Superseded, match=r"number 1 by its report, ends .* number 2, has begun"):
+        first.put({"verdict.json": "first"}, within_s=5)
+    second.put({"verdict.json": "second"}, within_s=5)
+    assert (api.data["verdict.json"], api.data["driver"]) == ("second", "2")
 
 
-def test_first_patch_waits_for_the_evidence(api: ApiServer) -> None:
-    server = f"http://127.0.0.1:{api.server_address[1]}"
-    asked = Report(config_map="soak-report", namespace="kafka", server=server)
-    check = mock.Mock(side_effect=[OSError("stale file handle"), Unreachable("no answer"), None])
-    publisher_for(asked, check).put({"progress.json": "1"}, within_s=30)
-    assert (api.data["driver"], check.call_count) == ("1", 3)
+def test_claim_that_conflicts_is_made_anew(api: ApiServer) -> None:
+    """Another driver claims between the look and the patch."""
+    first, second = for_report(api), for_report(api)
+    request = ConfigMapPublisher._request
+
+    def late(self: ConfigMapPublisher, method: str, body: bytes | None = None) -> dict[str, Any]:
+        if self is first and method == "PATCH" and api.data.get("driver") is None:
+            second.claim(within_s=5)
+        return request(self, method, body)
+
+    with mock.patch.object(ConfigMapPublisher, "_request", late):
+        assert first.claim(within_s=30).number == 2
+    with pytest.raises(Superseded):
+        second.put({"progress.json": "second"}, within_s=5)
+
+
+def test_claim_without_an_answer_is_known_again(api: ApiServer) -> None:
+    reports = for_report(api)
+    api.unanswered = 1
+    assert reports.claim(within_s=30, alone=True).number == 1
+    reports.put({"progress.json": "1"}, within_s=5)
+    assert (api.data["progress.json"], api.data["driver"]) == ("1", "1")
+
+
+def test_lone_driver_leaves_the_first_ones_place(api: ApiServer) -> None:
+    first, second = for_report(api), for_report(api)
+    first.claim(within_s=5, alone=True)
+    with pytest.raises(Superseded, match=r"another one, number 1, has begun"):
+        second.claim(within_s=5, alone=True)
+    first.put({"verdict.json": "first"}, within_s=5)
+    assert api.data["driver"] == "1"
+
+
+def test_no_driver_claims_after_the_verdict(api: ApiServer) -> None:
+    for_report(api).put({"verdict.json": "{}"}, within_s=5)
+    with pytest.raises(Superseded, match="has its verdict"):
+        for_report(api).claim(within_s=5)
+    assert api.data["driver"] == "1"
+
+
+def test_directory_has_no_order_of_drivers(tmp_path: Path) -> None:
+    reports = DirectoryPublisher(tmp_path / "report")
+    assert reports.claim(within_s=1) == Claim()
+    reports.put({"progress.json": "{}", "report.html": "<p>"}, within_s=1)
+    assert reports.claim(within_s=1) == Claim(texts={"progress.json": "{}"})
