@@ -41,6 +41,8 @@ DRIVER_ID = "driverId"
 claim is lost."""
 VERDICT = "verdict.json"
 """The key with the verdict."""
+ENDED = "ended"
+"""The key of the operator's note that the run has ended without a verdict, with the reason."""
 FINAL_STATUSES = frozenset({400, 401, 403, 404, 413, 422})
 
 log = logging.getLogger(__name__)
@@ -200,6 +202,7 @@ class ConfigMapPublisher:
                 "this driver of the Verification ends and does nothing, since the Verification has "
                 "its verdict"
             )
+        _refuse_ended(data)
         if last and alone and not is_mine:
             raise Superseded(
                 "this driver of the Verification ends and does nothing, since another one, number "
@@ -239,12 +242,23 @@ class ConfigMapPublisher:
                 "this driver of the Verification ends and reports nothing more, since its "
                 "Verification was deleted and one of the same name was created"
             )
-        last = _number(found.get("data") or {})
+        data = found.get("data") or {}
+        _refuse_ended(data)
+        last = _number(data)
         if last != claim.number:
             raise Superseded(
                 f"this driver of the Verification, number {claim.number} by its report, ends and "
                 f"reports nothing more, since a later one, number {last}, has begun"
             )
+
+
+def _refuse_ended(data: Mapping[str, Any]) -> None:
+    """Raise `Superseded` if the operator has ended the run, whose driver it took for dead."""
+    if ENDED in data:
+        raise Superseded(
+            "this driver of the Verification ends and reports nothing more, since the operator has "
+            f"ended the Verification without a verdict ({data[ENDED]})"
+        )
 
 
 def _number(data: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Endpoint
-from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     JOBS,
@@ -24,7 +24,9 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
+from plimsoll_operator.manifests.verification import SparkDriver, role
 from plimsoll_operator.reconcile.verification import reconcile as verification
+from plimsoll_operator.reconcile.verification.report_notes import note
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
 
@@ -302,6 +304,52 @@ async def test_driver_that_dies_without_a_word_is_inconclusive():
     scene.kube.put(JOBS, {**job, "status": failed})
     status = await step(scene)
     assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
+    ended = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
+    assert ended == {"ended": "DriverFailed"}, "no driver may report any more"
+
+
+async def test_verdict_of_the_last_moment_counts():
+    """The driver publishes it after the operator has read the report."""
+    scene = a_scene()
+    await step(scene)
+    job = scene.kube.find(JOBS, "kafka", "check-driver")
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    scene.kube.put(JOBS, {**job, "status": failed})
+    merge = scene.kube.merge
+
+    async def late(*place: Any) -> Any:
+        report(scene, verdict_json=VERDICT)
+        return await merge(*place)
+
+    scene.kube.merge = late
+    with pytest.raises(Retry):
+        await step(scene)
+    assert (await step(scene)).verdict == "Passed"
+
+
+@pytest.mark.parametrize("change", [{"uid": "another"}, {"annotations": {"later": "yes"}}])
+async def test_paused_operator_notes_nothing_late(change: dict[str, Any]):
+    """Its note is about a report that another Verification has, or that has changed."""
+    scene = a_scene()
+    await step(scene)
+    read = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    scene.kube.put(CONFIG_MAPS, {**read, "metadata": {**read["metadata"], **change}})
+    with pytest.raises(Conflict):
+        await note(scene.kube, read, "compacted", "yes")
+
+
+async def test_paused_operator_gives_no_right_back():
+    """It goes on to create the driver after the run has ended."""
+    scene = a_scene()
+    with_executors(scene)
+    await step(scene)
+    report(scene, verdict_json=VERDICT)
+    await step(scene)
+    ended = scene.kube.find(ROLES, "kafka", "check-driver")
+    spec = scene.objects.verifications.get(KEY)
+    paused = SparkDriver(verification=spec, image="s:1", image_pull_policy="Always")
+    await verification._make(scene.term, paused, role(paused))
+    assert scene.kube.find(ROLES, "kafka", "check-driver") == ended
 
 
 def bare(kind: Kind, name: str, **more: Any) -> dict[str, Any]:

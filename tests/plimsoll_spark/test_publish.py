@@ -263,6 +263,18 @@ def test_no_driver_claims_after_the_verdict(api: ApiServer) -> None:
     assert api.data["driver"] == "1"
 
 
+def test_run_that_the_operator_ended_gets_no_verdict(api: ApiServer) -> None:
+    """Its driver was lost with its node, and wakes."""
+    reports = for_report(api)
+    reports.put({"progress.json": "{}"}, within_s=5)
+    api.patch({"data": {"ended": "DriverFailed"}})
+    with pytest.raises(Superseded, match=r"the operator has ended .* \(DriverFailed\)"):
+        reports.put({"verdict.json": "{}"}, within_s=30)
+    with pytest.raises(Superseded, match="the operator has ended"):
+        for_report(api).claim(within_s=5)
+    assert "verdict.json" not in api.data
+
+
 def test_directory_has_no_order_of_drivers(tmp_path: Path) -> None:
     reports = DirectoryPublisher(tmp_path / "report")
     assert reports.claim(within_s=1) == Claim()

@@ -360,7 +360,7 @@ async def _show(term: Term, report: Object, record: DrillRecord | None) -> None:
         return
     meta = report["metadata"]
     with suppress(ApiError):
-        patch = {"data": {KEY: text}}
+        patch = {"metadata": {"uid": meta["uid"]}, "data": {KEY: text}}
         await term.kube.merge(CONFIG_MAPS, meta["namespace"], meta["name"], patch)
 
 

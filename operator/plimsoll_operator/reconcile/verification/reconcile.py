@@ -43,7 +43,7 @@ from plimsoll_operator.kube.resources import (
     kind_of,
 )
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.manifests.executors import ExecutorSize, executor_size
+from plimsoll_operator.manifests.executors import PODS_RULE, ExecutorSize, executor_size
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.manifests.verification import (
     SparkDriver,
@@ -68,6 +68,7 @@ from plimsoll_operator.reconcile.verification.evidence_place import (
     waits_for_mirror,
 )
 from plimsoll_operator.reconcile.verification.expiry import expire
+from plimsoll_operator.reconcile.verification.report_notes import ENDED, note
 from plimsoll_operator.reconcile.verification.rolling_report import changed
 from plimsoll_operator.reconcile.verification.volume_room import why_no_room
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -169,7 +170,7 @@ async def _note_acknowledged(
         return
     with suppress(ApiError):
         report = await _find(term, CONFIG_MAPS, verification, driver.report)
-        await _note(term, verification, driver, report, ACKNOWLEDGED, until)
+        await note(term.kube, report, ACKNOWLEDGED, until)
 
 
 async def _note_compacted(
@@ -190,23 +191,9 @@ async def _note_compacted(
     with suppress(ApiError):
         report = await _find(term, CONFIG_MAPS, verification, driver.report)
         if compacts(topic.configs):
-            await _note(term, verification, driver, report, COMPACTED, "yes")
+            await note(term.kube, report, COMPACTED, "yes")
         elif report is not None and COMPACTED in (report.get("data") or {}):
-            await _note(term, verification, driver, report, COMPACTED, "before")
-
-
-async def _note(
-    term: Term,
-    verification: Verification,
-    driver: SparkDriver,
-    report: Object | None,
-    name: str,
-    text: str,
-) -> None:
-    """Write a note into the report's ConfigMap unless it is there. Raises ApiError."""
-    if report is not None and (report.get("data") or {}).get(name) != text:
-        patch = {"data": {name: text}}
-        await term.kube.merge(CONFIG_MAPS, verification.key[0], driver.report, patch)
+            await note(term.kube, report, COMPACTED, "before")
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
@@ -215,8 +202,10 @@ async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
     if not driver.executors:
         return
     try:
-        if await _find(term, ROLES, driver.verification, _name(role(driver))) is not None:
-            await term.kube.apply(ROLES, role(driver, runs=False))
+        manifest = role(driver, runs=False)
+        found = await _find(term, ROLES, driver.verification, _name(manifest))
+        if found is not None:
+            await term.kube.apply(ROLES, _for_version(manifest, found))
     except ApiError as error:
         raise Retry(str(error)) from error
 
@@ -310,7 +299,7 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         return no_login
     for manifest in children(driver):
         try:
-            await _make(term, verification, manifest)
+            await _make(term, driver, manifest)
         except Rejected as error:
             if error.status != FORBIDDEN or kind_of(manifest) is not ROLES or not driver.executors:
                 raise
@@ -318,8 +307,10 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     return _pending("DriverStarted", "The pod of the Verification's driver is starting.")
 
 
-async def _make(term: Term, verification: Verification, manifest: Manifest) -> None:
-    """Create an object of the driver. If an earlier operator created it, apply it again.
+async def _make(term: Term, driver: SparkDriver, manifest: Manifest) -> None:
+    """Create an object of the driver. If an earlier operator created it, apply it again to the
+    version that was just read; but not a Role of which the right to make pods was withdrawn, since
+    the run has ended then, and this operator did not see it.
 
     An object of another owner is never taken over: a user that may write Verifications need not
     have rights on Roles or ServiceAccounts. Raise `_NameTaken` then.
@@ -328,11 +319,26 @@ async def _make(term: Term, verification: Verification, manifest: Manifest) -> N
     try:
         await term.kube.create(kind, manifest)
     except Conflict as error:
-        if kind is JOBS or await _find(term, kind, verification, _name(manifest)) is None:
+        found = await _find(term, kind, driver.verification, _name(manifest))
+        if kind is JOBS or found is None:
             raise Retry(str(error)) from error
         if kind is SECRETS:
             return  # its content is random, and the first one counts
-        await term.kube.apply(kind, manifest)
+        if kind is ROLES and driver.executors and not _makes_pods(found):
+            return
+        await term.kube.apply(kind, _for_version(manifest, found))
+
+
+def _for_version(manifest: Manifest, found: Object) -> Manifest:
+    """Return the manifest for the version of the object that was found: another one, or none, makes
+    its application a conflict."""
+    version = found["metadata"]["resourceVersion"]
+    return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+
+
+def _makes_pods(found: Object) -> bool:
+    """Return True if a Role of a driver lets it make pods."""
+    return PODS_RULE["resources"] in [one.get("resources") for one in found.get("rules") or ()]
 
 
 def _name(manifest: Manifest) -> str:
@@ -353,6 +359,7 @@ async def _of_the_driver(
     if job is None and status is not None:
         job = await _find(term, JOBS, verification, driver.job)  # it may just have been created
         if job is None:
+            await note(term.kube, report, ENDED, "DriverFailed")
             return _ended_without_a_verdict(
                 status,
                 "The Verification has no verdict, because another client deleted its Job "
@@ -367,6 +374,7 @@ async def _of_the_driver(
                 f"{text.removesuffix('.')}. Its list of written records is kept; to judge "
                 f"these records, create a Verification with evidence.resume: {run}"
             )
+        await note(term.kube, report, ENDED, reason)
         return _ended_without_a_verdict(status, text, reason)
     if job is not None and status is None:
         return _pending("DriverStarted", "The pod of the Verification's driver is starting.")
