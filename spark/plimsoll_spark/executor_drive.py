@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from plimsoll_spark.budget import Interval
 from plimsoll_spark.drive import Drive, plan, write_ledger
+from plimsoll_spark.failures import executor_failure
 from plimsoll_spark.lanes import on_an_executor, run_in_lanes
 from plimsoll_spark.producer import HELD_MAX, Plan
 from plimsoll_spark.records import PRODUCER_BYTES
@@ -98,10 +99,7 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
         try:
             sent = on_an_executor(spark, produce_part, part)
         except Py4JJavaError as error:
-            totals.stop(
-                "the Spark task of a producer failed: "
-                f"{cause(str(error.java_exception.getMessage()))}"
-            )
+            totals.stop(why_failed(str(error.java_exception.getMessage())))
             return
         for name, content in sent.chunks:
             put_whole(drive.ledger / name, content)
@@ -133,7 +131,10 @@ def produce_part(part: Plan) -> SentPart:
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()
     if attempt >= ATTEMPTS:
-        raise RuntimeError(f"the Spark executor of this producer was lost {attempt} times")
+        raise RuntimeError(
+            f"the Spark executor of this producer was lost {attempt} times; if its memory did not "
+            "suffice, raise runner.executorResources.limits.memory"
+        )
     with tempfile.TemporaryDirectory(prefix="plimsoll-part-") as directory:
         ledger, progress = Path(directory), Path(directory, "progress.json")
         number = part.producer + attempt
@@ -142,6 +143,14 @@ def produce_part(part: Plan) -> SentPart:
         chunks = [(path.name, path.read_bytes()) for path in sorted(ledger.glob("*.parquet"))]
     stopped, held = state.pop("stopped"), [(begin, end) for begin, end in state.pop("held")]
     return SentPart(attempt=attempt, counts=state, stopped=stopped, held=held, chunks=chunks)
+
+
+def why_failed(message: str) -> str:
+    """Return in words why the task of a producer failed. `message`: the JVM's."""
+    known = executor_failure(message)
+    if known is not None:
+        return known.message
+    return f"the Spark task of a producer failed: {cause(message)}"
 
 
 def cause(message: str) -> str:

@@ -12,6 +12,7 @@ from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Endpoint
+from plimsoll_operator.api.verification import Runner
 from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
@@ -24,6 +25,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
+from plimsoll_operator.manifests.executors import ExecutorSize, executor_size
 from plimsoll_operator.manifests.verification import SparkDriver, role
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.reconcile.verification.report_notes import note
@@ -144,6 +146,27 @@ async def test_executors_too_small_for_spark_fail(memory: str, starts: bool):
     if not starts:
         assert status.conditions[0].reason == "ExecutorsTooSmall"
         assert "set 896Mi or more" in status.conditions[0].message
+
+
+@pytest.mark.parametrize(
+    ("limits", "size"),
+    [
+        ({"memory": "1Gi"}, (1, 512, 512)),
+        ({"cpu": "8", "memory": "1Gi"}, (1, 512, 512)),
+        ({"cpu": "2", "memory": "2Gi"}, (2, 768, 1280)),
+        ({"cpu": "8", "memory": "2Gi"}, (5, 768, 1280)),
+        ({"cpu": "8"}, (1, 512, 512)),
+        ({"cpu": "64", "memory": "16Gi"}, (8, 6144, 10240)),
+        ({}, (1, 512, 512)),
+    ],
+    ids=str,
+)
+def test_executor_has_no_more_tasks_than_memory(limits: dict[str, str], size: tuple[int, ...]):
+    """Its pod always has a limit, of heap and overhead together."""
+    runner = msgspec.convert({"executorResources": {"limits": limits}}, Runner)
+    found = executor_size(runner)
+    assert isinstance(found, ExecutorSize)
+    assert (found.cores, found.heap_mib, found.overhead_mib) == size
 
 
 @pytest.mark.parametrize(

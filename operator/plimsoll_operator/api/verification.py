@@ -112,7 +112,8 @@ class Runner(Api, frozen=True, kw_only=True):
         ResourceRequirements | None,
         described(
             "Of each executor. Default: 100m cpu, 1Gi memory. It has a task for each whole cpu of "
-            "its limit (else request); its request for memory equals the limit."
+            "its limit (else request) that its memory can hold; its request for memory equals the "
+            "limit."
         ),
     ] = None
 

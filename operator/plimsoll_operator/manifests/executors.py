@@ -33,6 +33,9 @@ HEAP_MIB_LEAST = 512
 OVERHEAD_MIB_LEAST = 384
 """Smallest memory in MiB outside the heap, for JVM and Python, with which one range of a topic can
 be checked."""
+TASK_MIB = 190
+"""Memory in MiB outside the heap of each further task: a Python process of its own. The same as the
+driver's (`plimsoll_spark.cgroup`)."""
 MEMORY_MIB_DEFAULT = 1024
 HEAP_SHARE = Decimal("0.375")
 """Share of an executor's memory that the heap gets. Most of the work is done by Python processes,
@@ -61,7 +64,8 @@ class ExecutorSize:
 
 def executor_size(runner: Runner) -> ExecutorSize | str:
     """Return the size of each executor by the spec's `executorResources`, with defaults for what
-    they leave unset, or a sentence that says that their memory is too small."""
+    they leave unset, or a sentence that says that their memory is too small. It has no more tasks
+    than its memory can hold: one more, and the kernel kills the pod again and again."""
     resources = runner.executor_resources
     requests = (resources and resources.requests) or {}
     limits = (resources and resources.limits) or {}
@@ -73,7 +77,8 @@ def executor_size(runner: Runner) -> ExecutorSize | str:
     if mib - heap < OVERHEAD_MIB_LEAST:
         least = binary((HEAP_MIB_LEAST + OVERHEAD_MIB_LEAST) * MIB)
         return f"runner.executorResources has {memory} of memory; set {least} or more."
-    cores = min(max(1, math.ceil(amount(cpu if cpu_limit is None else cpu_limit))), CORES_MAX)
+    cores = max(1, math.ceil(amount(cpu if cpu_limit is None else cpu_limit)))
+    cores = min(cores, CORES_MAX, 1 + (mib - heap - OVERHEAD_MIB_LEAST) // TASK_MIB)
     return ExecutorSize(
         cores=cores,
         cpu=str(cpu),
