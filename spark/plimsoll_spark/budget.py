@@ -4,13 +4,15 @@ are full again. Called by `run` for a run that would pass; pure.
 A machine that is out of processor time makes no violation. A producer notes the times in which it
 did not run itself (`producer`). A stall is judged without the part of it in which a producer did
 not run. The p99 is judged only if producers did not run for at most `HELD_PERCENT` of the drive. A
-budget that is exceeded only because of such times is Inconclusive.
+budget that is exceeded only because of such times is Inconclusive, and so is one with a limit of
+which nothing was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plimsoll_spark.settings import Budget
 from plimsoll_spark.values import BudgetLine, Findings, Stall
@@ -35,8 +37,9 @@ def judge_budget(
 ) -> Verdict | None:
     """Return None if the run stayed within its budget. Else return Violated if at least one limit
     was exceeded for certain, and Inconclusive if producers that did not run may explain every
-    excess. `held`: the times in which a producer did not run; `isr_seconds`: the longest time for
-    which an ISR was known not to be full, None if that was not measured."""
+    excess, or a limit was not measured. `held`: the times in which a producer did not run;
+    `isr_seconds`: the longest time for which an ISR was known not to be full, None if that was not
+    measured to the end."""
     spans = joined(held)
     excesses = [
         *_stalled(budget, findings.stalls, spans),
@@ -49,7 +52,8 @@ def judge_budget(
             verdict="Violated", reason=Reason.BUDGET_EXCEEDED, message="; ".join(certain)
         )
     if not excesses:
-        return None
+        return _unknown([one.limit for one in _measured(budget, findings, isr_seconds)
+                         if one.allowed is not None and one.measured is None])  # fmt: skip
     sentence = "; ".join(one.sentence for one in excesses)
     lost_ms = sum(end - begin for begin, end in spans)
     return Verdict(
@@ -69,32 +73,61 @@ def budget_lines(
     """Return each limit of the budget with the measured value, for the report. Parameters as in
     `judge_budget`."""
     held = joined(held)
-    stall = max((one.milliseconds for one in findings.stalls), default=None)
-    p99 = findings.latency.p99 if findings.pace else None
-    lines = (
-        (
-            *("maxStallMilliseconds", budget.max_stall_milliseconds, stall),
-            _stalled(budget, findings.stalls, held),
-        ),
-        ("p99Milliseconds", budget.p99_milliseconds, p99, _late(budget, findings, held)),
-        (
-            *("isrFullWithinSeconds", budget.isr_full_within_seconds, isr_seconds),
-            _shrunk(budget, isr_seconds),
-        ),
+    found = (
+        _stalled(budget, findings.stalls, held),
+        _late(budget, findings, held),
+        _shrunk(budget, isr_seconds),
     )
     return tuple(
         BudgetLine(
-            limit=name,
-            allowed=allowed,
-            measured=None if measured is None else round(measured, 1),
-            result=_result(excess),
+            limit=one.limit,
+            allowed=one.allowed,
+            measured=None if one.measured is None else round(one.measured, 1),
+            result=_result(one.measured, excess),
         )
-        for name, allowed, measured, excess in lines
-        if allowed is not None
+        for one, excess in zip(_measured(budget, findings, isr_seconds), found, strict=True)
+        if one.allowed is not None
     )
 
 
-def _result(excess: Sequence[Excess]) -> str:
+class _Measured(NamedTuple):
+    """A limit of the budget, None: there is none, and the measured value, None: there is none."""
+
+    limit: str
+    allowed: float | None
+    measured: float | None
+
+
+def _measured(
+    budget: Budget, findings: Findings, isr_seconds: float | None
+) -> tuple[_Measured, _Measured, _Measured]:
+    # With acks, a partition that never stalled has a stall of 0.
+    none = 0.0 if findings.pace else None
+    stall = max((one.milliseconds for one in findings.stalls), default=none)
+    p99 = findings.latency.p99 if findings.pace else None
+    return (
+        _Measured("maxStallMilliseconds", budget.max_stall_milliseconds, stall),
+        _Measured("p99Milliseconds", budget.p99_milliseconds, p99),
+        _Measured("isrFullWithinSeconds", budget.isr_full_within_seconds, isr_seconds),
+    )
+
+
+def _unknown(limits: Sequence[str]) -> Verdict | None:
+    """Return Inconclusive if there are limits of which nothing is known."""
+    if not limits:
+        return None
+    names = ", ".join(f"budget.{one}" for one in limits)
+    return Verdict(
+        verdict="Inconclusive",
+        reason=Reason.NOT_JUDGED,
+        message=f"no check failed, but {names} cannot be judged, since nothing, or not the end, "
+        "was measured",
+    )
+
+
+def _result(measured: float | None, excess: Sequence[Excess]) -> str:
+    if measured is None:
+        return "unknown"
     if not excess:
         return "within"
     return "exceeded" if any(one.certain for one in excess) else "starved"

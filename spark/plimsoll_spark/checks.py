@@ -132,13 +132,18 @@ def store(job: CheckJob, item: RangeItem | TimelineItem, found: RangeFindings | 
     if isinstance(item, RangeItem):
         path = found_path(job, item.span)
     else:
-        path = job.results / f"timeline-{item.partition}.found"
+        path = timeline_path(job, item.partition)
     put_whole(path, msgspec.msgpack.encode(found))
 
 
 def found_path(job: CheckJob, span: Span) -> Path:
     """Return the path of the result file of a range."""
     return job.results / f"range-{span.partition}-{span.first}.found"
+
+
+def timeline_path(job: CheckJob, partition: int) -> Path:
+    """Return the path of the result file of a partition's acks."""
+    return job.results / f"timeline-{partition}.found"
 
 
 def progress_path(job: CheckJob, span: Span) -> Path:
@@ -264,7 +269,8 @@ def findings(
     """Read the tasks' result files and join them into the findings of the run. A range that records
     before it affect is read and checked again (`fold`). `starts`: by partition, the log start
     offset after the log was read. Raises `OutOfTime`."""
-    ranges = {item.span: item for item in items if isinstance(item, RangeItem)}
+    known = list(items)
+    ranges = {item.span: item for item in known if isinstance(item, RangeItem)}
     with a_reader(job) as reader:
 
         def recheck(span: Span, earlier: Earlier) -> RangeFindings:
@@ -282,8 +288,9 @@ def findings(
     if fold.duplicated:
         fold.take_rewritten(_rewritten(job, fold, ranges))
     parts = [
-        msgspec.msgpack.decode(path.read_bytes(), type=Timeline)
-        for path in sorted(job.results.glob("timeline-*.found"))
+        msgspec.msgpack.decode(timeline_path(job, item.partition).read_bytes(), type=Timeline)
+        for item in known
+        if isinstance(item, TimelineItem)
     ]
     latency, pace = timeline.joined(parts, job.clock)
     stalls = sorted((part.stall for part in parts if part.stall), key=lambda one: one.partition)

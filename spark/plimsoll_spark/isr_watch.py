@@ -35,6 +35,7 @@ class IsrWatch:
         self._clock = clock
         self._since: dict[int, float] = {}
         self.longest_s = 0.0
+        self._was_answered = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="isr-watch", daemon=True)
 
@@ -60,7 +61,7 @@ class IsrWatch:
                 error,
             )
             return not self._since
-        now_s = self._clock()
+        now_s, self._was_answered = self._clock(), True
         for partition, count in missing.items():
             if count == 0:
                 self._since.pop(partition, None)
@@ -69,11 +70,19 @@ class IsrWatch:
             self.longest_s = max(self.longest_s, now_s - since_s)
         return not self._since
 
-    def taken(self) -> float:
-        """Return `longest_s`, and begin it anew. An ISR that is still not full goes on counting
-        from the time at which that was first seen."""
+    def taken(self) -> float | None:
+        """Return `longest_s`, None without an answer since the last call, and begin it anew. An ISR
+        that is still not full goes on counting from the time at which that was first seen."""
+        was_answered, self._was_answered = self._was_answered, False
         longest_s, self.longest_s = self.longest_s, 0.0
-        return longest_s
+        return longest_s if was_answered else None
+
+    def at_the_end(self) -> float | None:
+        """Return `longest_s`. Return None if there was no answer, or if it is within the limit and
+        an ISR was not full at the last answer: nobody knows how long that lasts."""
+        if self.longest_s <= self._limit_s and (self._since or not self._was_answered):
+            return None
+        return self.longest_s
 
     def settle(self, until_s: float) -> None:
         """Wait until every ISR is full, `longest_s` exceeds the limit, or the clock (seconds,

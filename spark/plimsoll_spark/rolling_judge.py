@@ -167,10 +167,20 @@ log was seen to be below it, 0 if it was not; `again`: 1 if its offset is read a
 record, or none, was found there."""
 TOO_OLD = "they are older than the records that the driver remembers"
 CLEANED = "the topic is compacted"
+CLEANED_GAPS = "they are gaps in the offsets of a compacted topic"
 AWAY = "their partition could not be read for too long"
 TOO_MANY = "too many acknowledgements waited for their partitions to be readable"
 COPIES = "a producer may have written them twice, which could not be checked"
 END_GONE = "the end of a log that held them was lost, and the driver does not remember them"
+DOUBTS = {
+    TOO_OLD: "NoLoss",
+    CLEANED: "NoLoss",
+    END_GONE: "NoLoss",
+    CLEANED_GAPS: "NoGap",
+    COPIES: "NoDuplicate",
+}
+"""The check that alone cannot be judged for each of these causes. Any other cause means that
+records were not read, which no check can do without."""
 
 
 class RollingJudge:
@@ -287,8 +297,7 @@ class RollingJudge:
                 part.bad = (*part.bad, bad)[-BAD_MAX:]
         fresh = ~same & (rows.offset >= max(span.first, start))
         self._take(step, span.partition, rows, fresh, who)
-        if not news.compacted:
-            self._note_gaps(step, reading, max(end, start))
+        self._note_gaps(step, reading, max(end, start), compacted=news.compacted)
         part.position = max(span.end, start) if part.rewind_until else max(part.position, span.end)
         if part.position >= part.rewind_until:
             part.rewind_until = 0
@@ -330,7 +339,7 @@ class RollingJudge:
             step.counts["out_of_order" if kind == "outOfOrder" else kind] += len(found)
             self._note(step, kind, partition, rows, mine[found])
 
-    def _note_gaps(self, step: Step, reading: Reading, begin: int) -> None:
+    def _note_gaps(self, step: Step, reading: Reading, begin: int, *, compacted: bool) -> None:
         span, first = reading.span, max(begin, reading.span.first)
         step.counts["markers"] += int((reading.markers >= first).sum())
         offsets = np.union1d(reading.log.offset, reading.markers)
@@ -339,6 +348,9 @@ class RollingJudge:
                 piece = Span(partition=span.partition, first=first, end=bad.first)
                 inside = offsets[(offsets >= first) & (offsets < bad.first)]
                 for gap in gaps_in(piece, inside):
+                    if compacted:
+                        step.unjudged[CLEANED_GAPS] += 1
+                        continue
                     step.counts["gaps"] += 1
                     step.examples.append(self._example("gap", span.partition, gap.first))
             first = max(first, bad.end)

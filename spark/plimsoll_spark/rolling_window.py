@@ -16,7 +16,7 @@ import msgspec
 
 from plimsoll_spark.arrays import Floats
 from plimsoll_spark.budget import Interval, budget_lines, judge_budget
-from plimsoll_spark.rolling_judge import EXAMPLES_OF_A_KIND, Step
+from plimsoll_spark.rolling_judge import DOUBTS, EXAMPLES_OF_A_KIND, Step
 from plimsoll_spark.settings import Settings
 from plimsoll_spark.timeline import LatencyCounts
 from plimsoll_spark.values import (
@@ -35,6 +35,7 @@ from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
 RECENT_WINDOWS = 10
 """The most ended windows that the state of a run shows."""
+UNREADABLE = "no consumer can read their batches"
 LOSSES = ("lost", "mismatched", "unreadable")
 
 
@@ -91,15 +92,21 @@ class WindowSoFar(msgspec.Struct, kw_only=True):
         if self.unreadable and "NoLoss" in settings.checks and not self.recreated:
             return judge_unreadable(self.unreadable)
         found = judge(settings, self.totals, stopped=None, recreated=self.recreated)
-        left = {why: count for why, count in self.unjudged.items() if count}
+        left = {
+            why: count
+            for why, count in self.unjudged.items()
+            if count and (why not in DOUBTS or DOUBTS[why] in settings.checks)
+        }
+        if self.unreadable:
+            left[UNREADABLE] = len(self.unreadable)
         if found.verdict == "Passed" and not left and ended is not None:
             budget = settings.budget
             late = judge_budget(budget, self._findings(ended), ended.held, ended.isr_seconds)
             found = late or found
-        if found.verdict != "Passed" or not left or "NoLoss" not in settings.checks:
+        if found.verdict != "Passed" or not left:
             return replaced(found, message=found.message + self._places(found))
         causes = "; ".join(f"{count} because {why}" for why, count in sorted(left.items()))
-        sentence = f"some acknowledged records of the window cannot be judged: {causes}"
+        sentence = f"not all records of the window can be judged: {causes}"
         return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=sentence)
 
     def lines(self, settings: Settings, ended: Surroundings) -> tuple[BudgetLine, ...]:

@@ -61,7 +61,6 @@ from plimsoll_spark.verdict import (
     Verdict,
     judge,
     judge_partly,
-    judge_unmeasured,
     judge_unreadable,
 )
 
@@ -199,6 +198,8 @@ class Run:
         settings = self._settings
         told, stopped = drive.progress(self._evidence.directory / "progress")
         stopped, because = ended.hung or stopped, Reason.DRIVE_INCOMPLETE
+        if stopped is None and (unlisted := told["sent"] - findings.counts.sent) > 0:
+            stopped = f"the list of written records lacks {unlisted} of {told['sent']} records"
         if not kept.writes:
             findings, stopped = after_a_death(kept, findings, told)
             because = Reason(kept.reason) if kept.reason in _CAUSES else because
@@ -223,8 +224,6 @@ class Run:
             self._budget = budget_lines(settings.budget, findings, held, isr_seconds)
         if verdict.verdict == "Passed":
             verdict = judge_budget(settings.budget, findings, held, isr_seconds) or verdict
-        if not kept.writes:
-            verdict = judge_unmeasured(settings, verdict)
         return self._publish_verdict(verdict, findings)
 
     def _publish_partly(self, client: TopicClient) -> Outcome:
@@ -278,11 +277,12 @@ class Run:
 
     def _isr_seconds(self, isr: IsrWatch | None) -> float | None:
         """Wait until every ISR is full, the limit is exceeded, or the deadline of the run has come.
-        Return the longest time, in seconds, for which an ISR was not full; None without a watch."""
+        Return the longest time, in seconds, for which an ISR was not full; None without a watch, or
+        if that is not known."""
         if isr is None:
             return None
         isr.settle(time.monotonic() + max(0.0, self._deadline_s - time.time()))
-        return isr.longest_s
+        return isr.at_the_end()
 
     def _drive(self, spark: SparkSession, cores: int) -> str | None:
         """Write the records. Return why not all producers ended in time, or None."""

@@ -170,8 +170,8 @@ class Capacity(Camel, frozen=True):
 
 class BudgetLine(Camel, frozen=True):
     """One limit of a run's budget. `limit`: the name of the field; `measured`: None if the run has
-    no such figure; `result`: within, exceeded, or starved if producers that did not run may be the
-    cause."""
+    no such figure; `result`: within, exceeded, unknown without a figure, or starved if producers
+    that did not run may be the cause."""
 
     limit: str
     allowed: float

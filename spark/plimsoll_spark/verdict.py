@@ -2,7 +2,8 @@
 
 Violated: the log broke a promise under test. Inconclusive: the evidence is incomplete. A violation
 is reported even if the run was cut short; but not if the topic was deleted and recreated, since the
-evidence is then of another log.
+evidence is then of another log. Passed needs something that was examined, for every check that was
+asked for: absence proves nothing.
 """
 
 from __future__ import annotations
@@ -139,33 +140,32 @@ def judge_partly(settings: Settings, counts: Counts, *, recreated: bool) -> Verd
     return Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=message)
 
 
-def judge_unmeasured(settings: Settings, verdict: Verdict) -> Verdict:
-    """Return the verdict of a run of which the driver died. `verdict`: the one on its ledger. One
-    that passed becomes Inconclusive if the budget limits what only the dead driver measured."""
-    if verdict.verdict != "Passed" or settings.budget.isr_full_within_seconds is None:
-        return verdict
-    sentence = (
-        f"{verdict.message}; but budget.isrFullWithinSeconds was not measured to the end, since the"
-        " run's driver died"
-    )
-    return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=sentence)
+def _effective(settings: Settings) -> list[str]:
+    """Return the checks that this run can fail. A producer without sequence numbers may write
+    records twice: its copies are counted, not judged."""
+    exact = settings.produce.is_idempotent
+    return [name for name in settings.checks if exact or name != "NoDuplicate"]
 
 
 def _what_held(settings: Settings, counts: Counts) -> str:
     """Return the sentence of a passed run. It names the checks that ran, and claims of the records
     only what these checks prove."""
-    names = settings.checks
+    names = _effective(settings)
     held = f"{', '.join(names)} held over {counts.read} records that were read back"
+    if len(names) < len(settings.checks):
+        held += (
+            f"; {counts.duplicated} extra copies were counted and not judged, since the producers"
+            " were not idempotent"
+        )
     if "NoLoss" not in names:
         return f"{held}; loss was not checked"
     return f"all {counts.acked} acknowledged records were read back; the checks {held}"
 
 
 def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, str], ...]:
-    checks = settings.checks
+    checks = _effective(settings)
     loss, order, gap = ("NoLoss" in checks, "Order" in checks, "NoGap" in checks)
-    # A producer without sequence numbers may write duplicates: they are counted, not judged.
-    copies = "NoDuplicate" in checks and settings.produce.is_idempotent
+    copies = "NoDuplicate" in checks
     return (
         (Reason.RECORDS_LOST, loss * counts.lost, "acked records are lost: the log lacks them"),
         (
@@ -226,8 +226,12 @@ def _doubts(
         (
             Reason.DRIVE_INCOMPLETE,
             stopped is not None or counts.sent < asked,
-            f"only {counts.sent} of {asked} records were sent: "
-            f"{stopped or 'a producer ended early'}"
+            (
+                f"only {counts.sent} of {asked} records were sent: "
+                if asked
+                else "not every record was written and listed: "
+            )
+            + f"{stopped or 'a producer ended early'}"
             + (f"; {_what_held(settings, counts)}" if counts.read and not counts.expired else ""),
         ),
         (
@@ -245,6 +249,19 @@ def _doubts(
             Reason.NOTHING_ACKED,
             counts.read == 0 and settings.produce.acks == "None",
             "the log has none of the records, so nothing could be checked",
+        ),
+        (
+            Reason.NOT_JUDGED,
+            # A window may settle acknowledgements of records that were read before it.
+            counts.read == 0 and counts.acked > 0 and settings.mode == "Once",
+            f"the log has none of the {counts.acked} acked records, so {', '.join(settings.checks)}"
+            " had nothing to examine; check NoLoss, too",
+        ),
+        (
+            Reason.NOT_JUDGED,
+            not _effective(settings),
+            f"{', '.join(settings.checks)} cannot be judged, since the producers were not"
+            f" idempotent: their {counts.duplicated} extra copies may be their own",
         ),
         (
             Reason.TOO_FEW_ACKED,

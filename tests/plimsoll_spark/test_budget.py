@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException
 
@@ -53,7 +54,25 @@ def test_budget_that_holds_gives_no_verdict() -> None:
     findings = found(p99=80, stalls=((2, 4_100),))
     assert judge_budget(budget, findings, (), 31.0) is None
     assert judge_budget(Budget(), found(p99=1e6, stalls=((0, 1e6),)), (), 1e6) is None
-    assert judge_budget(budget, findings, (), None) is None
+    assert judge_budget(budget, found(p99=80), (), 31.0) is None, "no partition stalled"
+
+
+@pytest.mark.parametrize(
+    ("budget", "acks"),
+    [
+        (Budget(max_stall_milliseconds=5_000), False),
+        (Budget(p99_milliseconds=50), False),
+        (Budget(isr_full_within_seconds=30), True),
+    ],
+)
+def test_limit_that_was_not_measured_is_not_kept(budget: Budget, acks: bool) -> None:
+    findings = found(p99=1) if acks else msgspec.structs.replace(found(p99=0), pace=())
+    verdict = judge_budget(budget, findings, (), None)
+    assert verdict is not None
+    assert (verdict.verdict, verdict.reason.value) == ("Inconclusive", "NotJudged")
+    (line,) = budget_lines(budget, findings, (), None)
+    assert f"budget.{line.limit} cannot be judged" in verdict.message
+    assert (line.measured, line.result) == (None, "unknown")
 
 
 def test_report_has_each_limit_with_figure() -> None:
@@ -65,7 +84,7 @@ def test_report_has_each_limit_with_figure() -> None:
         assert [(one.limit, one.allowed, one.measured, one.result) for one in lines] == [
             ("maxStallMilliseconds", 4_000, 4_100, result),
             ("p99Milliseconds", 80, 80, "within"),
-            ("isrFullWithinSeconds", 31, None, "within"),
+            ("isrFullWithinSeconds", 31, None, "unknown"),
         ]
     assert budget_lines(Budget(), findings, (), 1.0) == ()
 
@@ -141,6 +160,35 @@ def test_longest_time_without_full_isr_is_measured() -> None:
     looks = [watch.look() for _ in range(9)]
     assert looks == [True, False, False, False, False, True, False, False, True]
     assert watch.longest_s == 3.0, "from the first answer that shows it to the last"
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        ((None, None), None),
+        (({0: 0}, None), 0.0),
+        (({0: 0}, {0: 1}, None), None),
+        (({0: 1}, {0: 0}, None), 0.0),
+        (({0: 1}, {0: 1}), 1.0),
+    ],
+    ids=["no answer", "full", "not full at last", "full again", "exceeded"],
+)
+def test_isrs_of_the_end_may_be_unknown(
+    answers: tuple[Mapping[int, int] | None, ...], seconds: float | None
+) -> None:
+    watch = Cluster(*answers).watch(limit_s=0.5)
+    for _ in answers:
+        watch.look()
+    assert watch.at_the_end() == seconds
+
+
+def test_window_without_an_answer_measures_no_isr() -> None:
+    watch = Cluster({0: 0}, None, {0: 0}).watch()
+    taken = []
+    for _ in range(3):
+        watch.look()
+        taken.append(watch.taken())
+    assert taken == [0.0, None, 0.0]
 
 
 def test_watch_ends_when_the_limit_is_exceeded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,20 @@ def test_second_driver_judges_the_budget_by_the_ledger(tmp_path: Path) -> None:
 def test_second_driver_knows_nothing_of_isrs(tmp_path: Path) -> None:
     outcome = judged(tmp_path, isr_full_within_seconds=60)
     assert (outcome.verdict, outcome.reason) == ("Inconclusive", "NotJudged")
+
+
+def test_missing_part_of_the_ledger_is_told(tmp_path: Path) -> None:
+    """A search has no number of records by which it would be missed."""
+    run = a_run(tmp_path)
+    directory = run._evidence.directory / "progress"
+    directory.mkdir(parents=True)
+    told = {"sent": 300, "acked": 300, "failed": 0, "unknown": 0, "stopped": None, "held": []}
+    (directory / "0.json").write_text(json.dumps(told))
+    run._settings = msgspec.structs.replace(run._settings, produce=Produce())
+    kept = msgspec.structs.replace(KEPT, attempt=1)
+    outcome = run._judged(kept, found(), ENDED, recreated=False)
+    assert (outcome.verdict, outcome.reason) == ("Inconclusive", "DriveIncomplete")
+    assert "the list of written records lacks 100 of 300 records" in outcome.message
 
 
 def test_recreated_topic_counts_no_record_as_lost(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from plimsoll_spark.rolling_judge import Step
+from plimsoll_spark.rolling_judge import AWAY, CLEANED_GAPS, COPIES, TOO_OLD, Step
 from plimsoll_spark.rolling_window import WindowSoFar, showing, with_window
-from plimsoll_spark.settings import Produce, Refusal, Settings, check
+from plimsoll_spark.settings import Check, Produce, Refusal, Settings, Verify, check
 from plimsoll_spark.values import Example, Rolling
 
 SETTINGS = Settings(
@@ -53,6 +53,34 @@ def test_unjudged_records_leave_the_window_undecided() -> None:
     assert (ended.verdict, ended.reason) == ("Inconclusive", "NotJudged")
     assert "3 because their partition was away" in ended.message
     assert window(unjudged=3, lost=1).verdict(SETTINGS).verdict == "Violated"
+
+
+@pytest.mark.parametrize(
+    ("why", "checks", "verdict"),
+    [
+        (COPIES, ("NoDuplicate",), "Inconclusive"),
+        (COPIES, ("Order",), "Passed"),
+        (CLEANED_GAPS, ("NoGap",), "Inconclusive"),
+        (TOO_OLD, ("NoGap",), "Passed"),
+        (AWAY, ("Order",), "Inconclusive"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one[0],
+)
+def test_check_passes_only_what_it_could_judge(
+    why: str, checks: tuple[Check, ...], verdict: str
+) -> None:
+    one = window()
+    one.unjudged = {why: 2}
+    asked = msgspec.structs.replace(SETTINGS, verify=Verify(checks=checks))
+    assert one.verdict(asked).verdict == verdict
+
+
+def test_unreadable_batch_passes_no_other_check() -> None:
+    one = window()
+    one.unreadable = [Example(topic="t", partition=0, offset=4, kind="unreadable")]
+    found = one.verdict(msgspec.structs.replace(SETTINGS, verify=Verify(checks=("Order",))))
+    assert (found.verdict, found.reason.value) == ("Inconclusive", "NotJudged")
+    assert "1 because no consumer can read their batches" in found.message
 
 
 def test_unreadable_batch_violates_the_window() -> None:

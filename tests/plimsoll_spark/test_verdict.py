@@ -73,6 +73,27 @@ def test_duplicates_of_non_idempotent_producer_are_allowed() -> None:
     assert verdict.verdict == "Passed"
 
 
+def test_uncounted_copies_are_no_check_that_held() -> None:
+    counts = msgspec.structs.replace(CLEAN, duplicated=3)
+    some = judge(
+        asked("NoDuplicate", "Order", idempotent=False), counts, stopped=None, recreated=False
+    )
+    assert some.message.startswith("Order held over 199 records that were read back; 3 extra")
+    assert "NoDuplicate" not in some.message
+    alone = judge(asked("NoDuplicate", idempotent=False), counts, stopped=None, recreated=False)
+    assert (alone.verdict, alone.reason) == ("Inconclusive", Reason.NOT_JUDGED)
+    assert "NoDuplicate cannot be judged, since the producers were not idempotent" in alone.message
+
+
+@pytest.mark.parametrize("acks", ["All", "Leader"])
+def test_checks_of_an_empty_log_prove_nothing(acks: str) -> None:
+    """It lost every record, and loss is not checked."""
+    counts = Counts(sent=200, acked=200)
+    verdict = judge(asked("Order", "NoGap", acks=acks), counts, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.NOT_JUDGED)
+    assert "the log has none of the 200 acked records" in verdict.message
+
+
 def test_shortened_run_never_passes_but_reports_loss() -> None:
     short = msgspec.structs.replace(CLEAN, sent=190)
     stopped = "the deadline came"
