@@ -370,6 +370,8 @@ def summed(
         examples.append(_example(topic, finding))
     for partition in partitions:
         unread |= {(broker, AWAY): None for broker in partition.away}
+    excused = {one.topic for one in ranges if one.excused}
+    behind = {(one.topic, one.partition, broker) for one in ranges for broker in one.behind}
     audited = Audited(
         topics=len({one.topic for one in partitions}),
         partitions=len(partitions),
@@ -385,6 +387,8 @@ def summed(
         examples=tuple(examples),
         unread=tuple(unread),
         unknown=unknown,
+        excused=tuple(sorted(excused)),
+        behind=len(behind),
     )
 
 

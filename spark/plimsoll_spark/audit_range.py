@@ -93,8 +93,9 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     `FINDINGS_MAX`, with the first of each kind; `edges`: of each replica with batches; `batches`,
     `records`, `markers` (of transactions): of the replica with the most batches; `size`: bytes read
     from all replicas together; `is_equal`: True if all replicas were read and hold the same
-    batches. A record-by-record item leaves `edges`, `batches`, `records`, `markers` and `is_equal`
-    at their defaults."""
+    batches; `excused`: True if missing offsets were taken for compaction; `behind`: the brokers
+    outside the ISR of which the replicas end early. A record-by-record item leaves these, `edges`,
+    `batches`, `records` and `markers` at their defaults."""
 
     topic: str
     partition: int
@@ -108,6 +109,8 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     markers: int = 0
     size: int = 0
     is_equal: bool = True
+    excused: bool = False
+    behind: tuple[int, ...] = ()
 
 
 def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit]:
@@ -177,6 +180,8 @@ def _by_batch(
         records=int(record_counts(most).sum()),
         markers=int(is_control(most["attributes"]).sum()),
         is_equal=compared.is_equal,
+        excused=compared.excused,
+        behind=tuple(one.broker for one in held if one.why is None and one.end < item.end),
     )
 
 

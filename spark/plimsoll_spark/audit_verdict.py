@@ -1,7 +1,8 @@
 """Judges the findings of an audit. Called by `audit`; pure.
 
-Violated: a log or a replica fails a requested check. Inconclusive: a replica could not be read, so
-the evidence is incomplete. A violation is reported even if other replicas could not be read.
+Violated: a log or a replica fails a requested check. Inconclusive: a replica could not be read, or
+there was nothing to read, so the evidence is incomplete. A violation is reported even if other
+replicas could not be read.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results of an audit. `audited`: the amounts that were read; `counts`: number of all
     findings by kind; `examples`: some of them; `unread`: pairs of a broker's id and why a replica
     on it could not be read; `missing`: the partitions that no replica was read of, with the cause,
-    as text; `unknown`: topics with an unreadable configuration; `in_time`: False if the deadline
-    came before every range was read; `replaced`: the topics that were deleted during the audit, of
-    which nothing is judged; `mirrored`: None if there was no comparison with another cluster."""
+    as text; `unknown`: topics with an unreadable configuration; `excused`: topics that lack
+    offsets, which were taken for compaction; `behind`: number of replicas outside their ISR that
+    end early; `in_time`: False if the deadline came before every range was read; `replaced`: the
+    topics that were deleted during the audit, of which nothing is judged; `mirrored`: None if there
+    was no comparison with another cluster."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}
@@ -58,6 +61,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[tuple[int, str], ...] = ()
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    excused: tuple[str, ...] = ()
+    behind: int = 0
     in_time: bool = True
     replaced: tuple[str, ...] = ()
     mirrored: Mirrored | None = None
@@ -65,8 +70,9 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
-    Inconclusive if a topic was deleted, the deadline came, a replica could not be read, or there
-    was none, or a mirror holds nothing of its source; else Passed."""
+    Inconclusive if a topic was deleted, the deadline came, a replica could not be read, there was
+    none or nothing in it, a mirror holds nothing of its source, or offsets are missing and nobody
+    knows if compaction removed them; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"
@@ -93,19 +99,46 @@ def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdic
             f"not every replica was read ({'; '.join(told)}); the audit read {_what(findings)}"
         )
         return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
+    if (doubt := _unproven(checks, findings)) is not None:
+        return doubt
+    message = f"the audit found no fault: {', '.join(checks)} held over {_what(findings)}"
+    if findings.behind:
+        message += (
+            f"; {findings.behind} replicas outside their ISR end early and were compared up to"
+            " their ends"
+        )
+    if "NoGap" in checks and findings.excused:
+        message += (
+            f"; NoGap was not judged of {len(findings.excused)} compacted topics, which lack"
+            " offsets"
+        )
+    return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
+
+
+def _unproven(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict | None:
+    """Return Inconclusive if everything was read and a check had nothing to examine, or could not
+    be judged; else None."""
     mirrored = findings.mirrored
-    if mirrored is not None and mirrored.behind and not mirrored.compared:
+    if mirrored is not None and not mirrored.compared:
         message = (
             f"the mirror holds no record of its source, so nothing is proven; {_what(findings)}"
         )
         return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
-    message = f"the audit found no fault: {', '.join(checks)} held over {_what(findings)}"
-    if findings.unknown:
-        message += (
-            f"; the configuration of {len(findings.unknown)} topics may not be read, so missing"
-            " offsets there were taken for compaction"
+    if not findings.audited.batches and set(checks) != {"MirrorEqual"}:
+        message = (
+            "the leaders' logs of the audited topics hold no record, so nothing is proven; "
+            f"{_what(findings)}"
         )
-    return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
+        return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
+    doubtful = sorted(set(findings.unknown) & set(findings.excused))
+    if "NoGap" in checks and doubtful:
+        message = (
+            f"offsets are missing in topics ({', '.join(doubtful[:UNREAD_TOLD])}), and the audit's"
+            " user may not read their configuration, so it is not known if compaction removed"
+            f" them: give it DescribeConfigs; the audit read {_what(findings)}"
+        )
+        return Verdict(verdict="Inconclusive", reason=Reason.NOT_JUDGED, message=message)
+    return None
 
 
 def _places(kind: str, findings: AuditFindings) -> str:

@@ -48,10 +48,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 class Compared(NamedTuple):
     """The result for one range. `is_equal`: True if all replicas were read to the range's end,
-    without an invalid batch, and hold the same batches."""
+    without an invalid batch, and hold the same batches. `excused`: True if each replica lacks some
+    offset, which is no finding, since the topic is compacted."""
 
     findings: list[Finding]
     is_equal: bool
+    excused: bool = False
 
 
 def compare(
@@ -67,11 +69,13 @@ def compare(
     is_equal = not any(one.bad or one.why for one in replicas) and all(
         np.array_equal(there[one.broker], there[replicas[0].broker]) for one in replicas
     )
+    excused = compacted and all(holes.values())
     if not compacted:
         findings += _missing(partition, holes, replicas)
         if not is_equal:
             findings += _different(partition, there, replicas)
-    return Compared([_with_valid(one, first, end, replicas) for one in joined(findings)], is_equal)
+    found = [_with_valid(one, first, end, replicas) for one in joined(findings)]
+    return Compared(found, is_equal, excused)
 
 
 def _with_valid(finding: Finding, first: int, end: int, replicas: Sequence[Held]) -> Finding:

@@ -396,3 +396,25 @@ def test_damage_in_compacted_topic_is_unreadable(audit) -> None:
     flip(held[2], 5, 70)
     found = audit(held, compacted=True)
     assert told(found) == [("unreadable", 5, 6, (2,))]
+
+
+def test_missing_offsets_of_compacted_topic_are_noted(audit) -> None:
+    """Nobody knows if compaction removed them where the configuration may not be read."""
+    held = three()
+    assert not audit(held, compacted=True).excused
+    cut_out(held[1], 6)
+    assert not audit(held, compacted=True).excused, "the others hold them"
+    for one in (0, 2):
+        cut_out(held[one], 6)
+    found = audit(held, compacted=True)
+    assert (found.excused, found.findings) == (True, ())
+    assert summed([], [found], ("t",)).excused == ("t",)
+
+
+def test_replica_outside_isr_that_ends_early_is_noted(audit) -> None:
+    held = three()
+    held[2].high_watermark = 12
+    del held[2].file[place_of(held[2], 12) :]
+    found = audit(held, in_sync={0, 1})
+    assert (found.findings, found.unread, found.behind) == ((), (), (2,))
+    assert summed([], [found]).behind == 1

@@ -12,12 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 from plimsoll_spark.audit import Audit
 from plimsoll_spark.audit_settings import (
     AUDIT_CHECKS,
+    AuditCheck,
     AuditSettings,
     ExistingTopicsSource,
     MirrorOf,
     Source,
 )
-from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
+from plimsoll_spark.audit_verdict import AuditFindings, Mirrored, judge_audit
 from plimsoll_spark.existing_topics import ExistingTopics
 from plimsoll_spark.publish import publisher_for
 from plimsoll_spark.settings import Refusal, Report
@@ -106,6 +107,57 @@ def test_audit_with_missing_partition_names_it() -> None:
     verdict = judge_audit(AUDIT_CHECKS, findings)
     assert verdict.verdict == "Inconclusive"
     assert "orders-1: it has no leader" in verdict.message
+
+
+READ = Audited(topics=2, partitions=2, replicas=6, batches=9, records=9)
+
+
+@pytest.mark.parametrize(
+    ("checks", "findings"),
+    [
+        (AUDIT_CHECKS, AuditFindings(audited=Audited(topics=1, partitions=1, replicas=3))),
+        (
+            ("MirrorEqual",),
+            AuditFindings(
+                audited=Audited(partitions=1), mirrored=Mirrored(compared=0, extra=0, behind=0)
+            ),
+        ),
+    ],
+    ids=["empty logs", "empty mirror"],
+)
+def test_audit_of_no_record_proves_nothing(
+    checks: tuple[AuditCheck, ...], findings: AuditFindings
+) -> None:
+    verdict = judge_audit(checks, findings)
+    assert (verdict.verdict, verdict.reason.value) == ("Inconclusive", "ReplicasNotRead")
+    assert "nothing is proven" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("checks", "unknown", "verdict"),
+    [
+        (AUDIT_CHECKS, ("orders",), "Inconclusive"),
+        (AUDIT_CHECKS, ("others",), "Passed"),
+        (("Readable",), ("orders",), "Passed"),
+    ],
+    ids=["unknown", "compacted", "unchecked"],
+)
+def test_missing_offsets_need_a_known_cause(
+    checks: tuple[AuditCheck, ...], unknown: tuple[str, ...], verdict: str
+) -> None:
+    findings = AuditFindings(audited=READ, unknown=unknown, excused=("orders",))
+    found = judge_audit(checks, findings)
+    assert found.verdict == verdict
+    assert ("give it DescribeConfigs" in found.message) is (verdict == "Inconclusive")
+    assert ("NoGap was not judged of 1 compacted topics" in found.message) is (
+        (checks, verdict) == (AUDIT_CHECKS, "Passed")
+    )
+
+
+def test_replicas_outside_their_isr_are_told() -> None:
+    verdict = judge_audit(AUDIT_CHECKS, AuditFindings(audited=READ, behind=2))
+    assert verdict.verdict == "Passed"
+    assert "2 replicas outside their ISR end early" in verdict.message
 
 
 @pytest.mark.parametrize(("kind", "told"), [("unreadable", True), ("different", True),

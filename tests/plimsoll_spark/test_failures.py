@@ -68,7 +68,7 @@ def test_killed_executor_is_told_as_such(text: str) -> None:
     assert why_failed(text) == failure.message
 
 
-def test_full_disk_of_an_executor_is_not_the_drivers() -> None:
+def test_full_disk_of_executor_is_not_the_drivers() -> None:
     text = "Lost task 0.3 (TID 9) (h executor 1): java.io.IOException: No space left on device"
     failure = failure_of(RuntimeError(text), killed=0)
     assert (failure.reason, "executor pod" in failure.message) == (Reason.DISK_FULL, True)

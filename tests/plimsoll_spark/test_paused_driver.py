@@ -140,7 +140,7 @@ def test_paused_continuous_driver_refuses_no_running_topic(api: ApiServer, tmp_p
     assert api.data["verdict.json"] == "later"
 
 
-def test_unreadable_report_is_no_sign_of_a_new_run(api: ApiServer, tmp_path: Path) -> None:
+def test_unreadable_report_is_no_sign_of_new_run(api: ApiServer, tmp_path: Path) -> None:
     """Else the records of the drivers before it were another's, and the run failed."""
     settings = endless(api, None)
     first = continued(settings, tmp_path / "first")
