@@ -132,7 +132,7 @@ def endless(api: ApiServer, kept: Path | None) -> Settings:
 def test_paused_continuous_driver_refuses_no_running_topic(api: ApiServer, tmp_path: Path) -> None:
     settings = endless(api, tmp_path / "kept")
     run = continued(settings, tmp_path)
-    run._client.ranges.side_effect = lambda *_: successor(settings)  # type: ignore[attr-defined]
+    run._client.ranges.side_effect = lambda *_: successor(settings)
     with pytest.raises(Refusal) as refused:
         run._begin()
     with pytest.raises(Superseded):
@@ -144,16 +144,16 @@ def test_unreadable_report_is_no_sign_of_new_run(api: ApiServer, tmp_path: Path)
     """Else the records of the drivers before it were another's, and the run failed."""
     settings = endless(api, None)
     first = continued(settings, tmp_path / "first")
-    first._client.ranges.return_value = {}  # type: ignore[attr-defined]
-    first._client.topic_id.return_value = "id"  # type: ignore[attr-defined]
+    first._client.ranges.return_value = {}
+    first._client.topic_id.return_value = "id"
     first._begin()
     second = continued(settings, tmp_path / "second")
-    second._client.topic_id.return_value = "id"  # type: ignore[attr-defined]
+    second._client.topic_id.return_value = "id"
 
     def away(*_: object) -> Ranges:
         api.statuses = [503]
         return FOREIGN
 
-    second._client.ranges.side_effect = away  # type: ignore[attr-defined]
+    second._client.ranges.side_effect = away
     assert second._begin().attempt == 1
     assert second.was_begun()
