@@ -71,8 +71,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
 def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
     """Return Violated with the gravest kind of finding that one of `checks` covers; else
     Inconclusive if a topic was deleted, the deadline came, a replica could not be read, there was
-    none or nothing in it, a mirror holds nothing of its source, or offsets are missing and nobody
-    knows if compaction removed them; else Passed."""
+    none or nothing in it, a mirror holds nothing of its source, or offsets are missing that
+    compaction may have removed or not; else Passed."""
     for kind, check, reason, sentence in _KINDS:
         if check in checks and findings.counts.get(kind):
             message = f"{sentence}: {_places(kind, findings)}"

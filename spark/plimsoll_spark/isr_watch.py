@@ -79,7 +79,7 @@ class IsrWatch:
 
     def at_the_end(self) -> float | None:
         """Return `longest_s`. Return None if there was no answer, or if it is within the limit and
-        an ISR was not full at the last answer: nobody knows how long that lasts."""
+        an ISR was not full at the last answer: how long that lasts is not known."""
         if self.longest_s <= self._limit_s and (self._since or not self._was_answered):
             return None
         return self.longest_s

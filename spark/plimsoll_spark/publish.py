@@ -78,7 +78,7 @@ class DirectoryPublisher:
         self._directory = directory
 
     def claim(self, *, within_s: float, alone: bool = False) -> Claim:
-        """Return a claim without an order: nobody but a user starts drivers with a directory."""
+        """Return a claim without an order: only users start drivers with a directory."""
         there = self._directory.glob("*.json") if self._directory.exists() else ()
         return Claim(texts={path.name: path.read_text() for path in there})
 
@@ -253,7 +253,7 @@ class ConfigMapPublisher:
 
 
 def _refuse_ended(data: Mapping[str, Any]) -> None:
-    """Raise `Superseded` if the operator has ended the run, whose driver it took for dead."""
+    """Raise `Superseded` if the operator has ended the run, since it took the driver for dead."""
     if ENDED in data:
         raise Superseded(
             "this driver of the Verification ends and reports nothing more, since the operator has "
