@@ -201,7 +201,10 @@ def _unread(users: tuple[str, ...]) -> tuple[str, ...]:
     more = len(users) - UNREAD_NAMED_MAX
     rest = f" and {more} more" if more > 0 else ""
     named = ", ".join(users[:UNREAD_NAMED_MAX])
-    return (f"These Users cannot be read, and their rules are not considered: {named}{rest}.",)
+    return (
+        f"These User objects are invalid, so this answer leaves out their rules: {named}{rest}. "
+        "Correct them, and ask again.",
+    )
 
 
 def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:

@@ -126,7 +126,7 @@ async def test_violation_stays_until_acknowledged() -> None:
     continuous(scene, acknowledged=bad["end"])
     status = await step(scene)
     assert (status.verdict, status.continuous.acknowledged) == ("Passed", bad["end"])
-    assert f"was acknowledged until {bad['end']}." in status.conditions[0].message
+    assert f"all violations up to {bad['end']}, so" in status.conditions[0].message
     noted = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
     assert noted["acknowledged"] == bad["end"]
     assert [": Violated." in one for one in told(scene)] == [False, True, False]

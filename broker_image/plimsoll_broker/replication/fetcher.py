@@ -558,7 +558,7 @@ class Fetcher:
         leaving = hosted.replica.leaving
         if not hosted.replica.may_reset(reset):
             if not leaving:
-                logger.error(
+                logger.warning(
                     "%r: this broker, a follower, cannot continue its log from the leader's log; "
                     "once the controller has removed the replica from the ISR, the broker "
                     "discards its log and copies the leader's; nothing needs to be done",

@@ -138,7 +138,8 @@ class _Emptied(_Regressed):
             volumes = f"volumes of {brokers_text(sorted(expected))} exist"
             what = f"{volumes}, and the operator restores the log from them"
         super().__init__(
-            f"The metadata log is empty, but {what}. Until then the controller commits no changes."
+            f"The metadata log is empty, but {what}. The controller commits no changes until the "
+            "log is restored."
         )
         self.expected = expected
 

@@ -63,7 +63,8 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
     if notes and segments:
         notes.append(
             "The archive of the metadata history ends at "
-            f"{timestamp(segments[-1].header.last_ms)}; later changes are missing here."
+            f"{timestamp(segments[-1].header.last_ms)}. Later changes are not shown, for the reasons "
+            "above."
         )
     return Archived(rows=rows, notes=notes)
 

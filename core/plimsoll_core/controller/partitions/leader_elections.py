@@ -243,8 +243,9 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         text = (
             f"Broker {leader} cannot lead partition {index} yet, because its volume came back "
-            "empty. Because you name it, its former records of this partition are given up: it "
-            "will lead, without any record, once it has started on the empty volume."
+            "empty. Because you name it, the records that it had of this partition are given up: "
+            "it will lead, without any record, once it has started on the empty volume. To keep "
+            "records that another replica has, name that replica's broker instead."
         )
     elif not turn.may_lead(leader, partition):
         text = (

@@ -293,8 +293,9 @@ def _settled_step(step: StepRecord, epoch: int) -> StepRecord:
         )
         return replace(step, result="Injected", message=text)
     text = (
-        "The operator does not know whether it injected the drill's fault, because it was "
-        "restarted before it noted the result."
+        "The operator was restarted while it injected the drill's fault, and does not know whether "
+        "the fault took effect. It does not inject the fault again. To repeat the drill, create "
+        "another Verification."
     )
     return replace(step, result="Unknown", message=text)
 

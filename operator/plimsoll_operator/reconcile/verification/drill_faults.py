@@ -50,7 +50,7 @@ ACK_LOOK_S = 0.1
 taken an order. A broker sends a heartbeat every second."""
 NO_RIGHT = (
     "The drill did not inject its fault, because the operator lacks the right to do so; install "
-    "the chart with verification.drills=true."
+    "the chart with verification.drills=true, then create another Verification."
 )
 
 
@@ -86,7 +86,7 @@ async def inject(term: Term, verification: Verification, step: DrillStep, number
     except ApiError as error:
         raise NotInjected(
             "The drill did not inject its fault, because the API server refused the operator's "
-            f"request: {error}."
+            f"request: {error}. To repeat the drill, create another Verification."
         ) from error
 
 

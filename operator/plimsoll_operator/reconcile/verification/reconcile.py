@@ -590,7 +590,10 @@ def cannot_run(driver: SparkDriver) -> VerificationStatus | None:
         phase="Failed",
         verdict="Inconclusive",
         conditions=final(
-            "Failed", "ExecutorsTooSmall", f"{size} No driver pod was started for the Verification."
+            "Failed",
+            "ExecutorsTooSmall",
+            f"{size} The Verification has ended without a driver pod; create another one with "
+            "larger executors.",
         ),
     )
 

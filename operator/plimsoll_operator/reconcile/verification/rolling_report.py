@@ -142,7 +142,10 @@ def _words(verification: Verification, window: Window, until: str | None) -> str
     message = sentence_start(window.message).rstrip(".")
     before = ""
     if until is not None:
-        before = f" An earlier window violated a check, which was acknowledged until {until}."
+        before = (
+            " An earlier window violated a check. A person has acknowledged all violations up to "
+            f"{until}, so they no longer count."
+        )
     if window.verdict == "Passed":
         return f"Passed so far. The window that ended at {window.end}: {message}.{before}"
     text = f"The Verification's window that ended at {window.end}: {message}.{before}"
