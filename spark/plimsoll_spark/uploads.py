@@ -95,8 +95,10 @@ class Uploads:
             time.sleep(EVERY_S)
         left = sum(1 for _ in self._changed(everything=True))
         return (
-            f"{left} evidence files of the Verification's run are not in the bucket: "
-            f"{self._failure or 'it answers too slowly'}"
+            f"{left} evidence files of the Verification's run could not be copied to the bucket, "
+            "and are only in the driver's directory: "
+            f"{self._failure or 'the bucket answers too slowly'}. Correct the bucket, and repeat "
+            "the Verification if you need the evidence."
         )
 
     def _work(self) -> None:

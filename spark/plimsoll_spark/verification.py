@@ -129,9 +129,9 @@ def _supervised(options: argparse.Namespace, arguments: list[str]) -> int:
         outcome = _unless_superseded(run, kept)
     except requested.Refusal as refusal:
         if refusal.reason is requested.Refused.EVIDENCE_UNUSABLE and run.was_begun():
-            log.error(
-                "this driver process of the Verification ends, and a new one starts by itself "
-                "and tries again: %s",
+            log.warning(
+                "this driver process of the Verification ends, and a new one starts by itself and "
+                "tries again; if this repeats, remove the cause: %s",
                 refusal.message,
             )
             return RESUMABLE
@@ -166,7 +166,7 @@ def _unless_superseded(run: ContinuousRun, kept: Evidence) -> Outcome:
 
 
 def _superseded(superseded: Superseded) -> int:
-    log.error("%s; nothing needs to be done", superseded)
+    log.warning("%s; nothing needs to be done", superseded)
     return SUPERSEDED
 
 
@@ -188,11 +188,12 @@ def _run(run: Run | Audit) -> int:
     except Exception as error:
         failure = failure_of(error, killed=cgroup.processes_killed() - killed_before)
         if isinstance(run, Run) and run.may_be_resumed:
-            log.exception(
-                "this driver pod of the Verification ends before the verdict (%s): %s; its Job "
-                "starts another pod, which judges the records written so far, and nothing needs "
-                "to be done",
+            log.warning(
+                "this driver pod of the Verification ends before the verdict; its Job starts "
+                "another pod, which judges the records written so far; nothing needs to be done "
+                "unless this repeats (%s): %s",
                 *(failure.reason.value, failure.message),
+                exc_info=True,
             )
             run.leave(failure.reason.value, failure.message)
             return RESUMABLE

@@ -82,7 +82,7 @@ def test_server_that_was_away_gets_everything(server: S3Server, tmp_path: Path) 
     uploads.begin("run.json")
     server.stop()
     (run / "ledger/one.parquet").write_bytes(b"one")
-    assert "1 evidence files of the Verification's run are not in the bucket" in (
+    assert "1 evidence files of the Verification's run could not be copied to the bucket" in (
         uploads.finish(0.1) or ""
     )
     server.start()

@@ -35,6 +35,16 @@ BACKOFF_CONFIG = "log.cleaner.backoff.ms"
 ROUNDS_AT_ONCE = 16
 """The most rounds in one run of the cleaner. The next run is after the backoff."""
 _INTERNAL = "__"
+_DAMAGED = (
+    "this broker cannot clean the compacted log of %r, because a record batch of its replica is "
+    "damaged, so the log grows; mend the replica as docs/operations.md says under "
+    '"Replace a damaged replica", or under "Skip an unreadable batch" if no replica is valid; the '
+    "broker cleans the log again only after a restart: %s"
+)
+_INTERRUPTED = (
+    "this broker could not clean the compacted log of %r, which grows meanwhile; it tries again by "
+    "itself; if this repeats, remove the cause: %s"
+)
 
 
 class _Due(NamedTuple):
@@ -183,20 +193,10 @@ class LogCleaner:
                     error,
                 )
                 return False
-            again = (
-                "a record batch of this replica is damaged, and the broker cleans the log again "
-                "only after a restart; first mend the replica as docs/operations.md says under "
-                '"Replace a damaged replica", or under "Skip an unreadable batch" if no replica '
-                "is valid"
-                if error.damaged
-                else "it tries again later by itself"
-            )
-            logger.error(
-                "this broker cannot clean the compacted log of %r, which grows meanwhile; %s: %s",
-                hosted,
-                again,
-                error,
-            )
+            if error.damaged:
+                logger.error(_DAMAGED, hosted, error)
+            else:
+                logger.warning(_INTERRUPTED, hosted, error)
             stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}

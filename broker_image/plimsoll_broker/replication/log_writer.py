@@ -40,6 +40,18 @@ _UNTIL = {
     StorageFault.DESCRIPTORS: "the process has free file descriptors, and then returns by itself",
 }
 
+_UNREAD = (
+    "%r: records at offset %d of this broker's log cannot be read, so its replica goes offline, "
+    "and the other replicas in sync serve the partition; check the broker's volume, then restart "
+    "this broker, which copies damaged records from another replica: %s"
+)
+_UNREAD_BY_ONLY = (
+    "%r: records at offset %d of this broker's log cannot be read, and no other replica is in "
+    "sync, so this broker stays the leader and serves the other records; start the brokers of the "
+    "other replicas; if none has the records, see docs/operations.md, "
+    '"Skip an unreadable batch": %s'
+)
+
 
 def until_when(fault: StorageFault) -> str:
     """Return the condition that ends the offline time of a replica with this fault, for log
@@ -220,18 +232,7 @@ class LogWriter:
         `offset`. The only member of the ISR stays online and serves the other records. The error is
         logged in any case."""
         is_only = len(hosted.replica.partition.isr) < 2
-        logger.error(
-            "%r: records at offset %d of the log cannot be read; %s: %s",
-            hosted,
-            offset,
-            "no other replica is in sync, so this broker stays the leader and serves the other "
-            "records; start the brokers of the other replicas; if none has the records, see "
-            'docs/operations.md, "Skip an unreadable batch"'
-            if is_only
-            else "the other replicas in sync serve the partition, and this replica goes "
-            "offline; restart this broker: it then copies damaged records from another replica",
-            error,
-        )
+        logger.error(_UNREAD_BY_ONLY if is_only else _UNREAD, hosted, offset, error)
         if is_only or hosted.replica.failed:
             return
         if error.fault is StorageFault.CORRUPT:

@@ -85,8 +85,9 @@ class ProposalSender:
         except NoController as error:
             logger.warning(
                 "the controller did not answer %d ISR changes that this broker, as leader, asked "
-                "for; the broker sends them again, and writes with acks=all may wait until then: "
-                "%s",
+                "for; the broker repeats them by itself, and writes with acks=all may wait until "
+                "the controller answers; if this lasts, check the operator's pods and the network "
+                "to them: %s",
                 *(len(request.proposals), error),
             )
             return {}
@@ -95,9 +96,9 @@ class ProposalSender:
                 return {PartitionKey(a.topic_id, a.index): a for a in answer.partitions}
             case Refused():
                 logger.warning(
-                    "the controller refused %d ISR changes that this broker, as leader, asked "
-                    "for; the broker sends them again, and writes with acks=all may wait until "
-                    "then: %s (code %d)",
+                    "the controller refused %d ISR changes that this broker, as leader, asked for; "
+                    "the broker asks again by itself, and writes with acks=all may wait until the "
+                    "controller accepts one; if this lasts, see the operator's log: %s (code %d)",
                     *(len(request.proposals), answer.message, answer.code),
                 )
                 return {}

@@ -54,7 +54,7 @@ class OffsetFile:
         data = self._disk.read(self._path)
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
-            logger.error(
+            logger.warning(
                 "the checkpoint file %s of this broker is corrupt; the broker recovers its "
                 "offsets from the logs by itself, and nothing needs to be done",
                 self._path,
