@@ -35,11 +35,12 @@ class SizeLimit:
         it has not. `number`: how many it has."""
         if number <= self.most:
             return None
+        effect = ", because" if self.beyond == "refused" else ". Nothing is refused for that, but"
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"{whose} has {number:,} {self.what}, more than the {self.most:,} for which "
-                f"Plimsoll is made: {self.cost}. {self.remedy}"
+                f"{whose} has {number:,} {self.what}; Plimsoll is made and tested for at most "
+                f"{self.most:,}{effect} {self.cost}. {self.remedy}"
             ),
         )
 

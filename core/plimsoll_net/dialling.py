@@ -119,8 +119,9 @@ class Refusals:
             self._said_s = now_s
             total = self.counts.total()
             logger.warning(
-                "this process refused an internal connection with %s (%s%s): %s (%d refusals since "
-                "the start, one line a minute)",
+                "this process closed an internal connection with the process at %s, because one of "
+                "them does not accept the other as a broker or operator of this cluster (%s%s); %s "
+                "(%d such connections since the start, at most one line a minute)",
                 *(who, reason, f": {detail}" if detail else "", advice(reason, detail), total),
             )
 

@@ -279,8 +279,8 @@ class LoopWatch:
         if line is not None:
             logger.log(
                 logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO,
-                "other work of this process had to wait, and goes on now; if this repeats, please "
-                "report it: the event loop of this process was blocked for %s",
+                "the event loop of this process was blocked for %s; the other work of the process "
+                "had to wait, and goes on now; if this repeats, please report it with this line",
                 line,
             )
         assert self._loop is not None

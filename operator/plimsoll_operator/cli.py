@@ -98,12 +98,17 @@ def local(
         bool,
         typer.Option(
             "--secure",
-            help="Require TLS and a password of clients (of user admin: in users/admin), enforce"
-            " rights, use certificates between brokers. Default port of broker 0: 9094.",
+            help="Secure the cluster: clients need TLS and a password (that of user admin is in "
+            "users/admin), rights are enforced, brokers use certificates among themselves. The "
+            "port of broker 0 is then 9094 by default.",
         ),
     ] = False,
     restore_metadata: Annotated[
-        str, typer.Option(help="Confirm a history of lost metadata, as the last start named it.")
+        str,
+        typer.Option(
+            help="Restore the history of lost metadata that the last start named, by its "
+            "name. Changes that it lacks are lost."
+        ),
     ] = "",
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.

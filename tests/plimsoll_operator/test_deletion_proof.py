@@ -289,7 +289,7 @@ async def test_topics_missing_since_restore_are_held_at_once():
         await scene.run(deletion_proof.reconcile)
         note = scene.term.shown.notes["Stalled"]
         assert note.reason == "MassDeletion"
-        assert "these Topic objects are missing: t00, t01." in note.message
+        assert "these Topic objects are missing since: t00, t01." in note.message
         assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}." in note.message
     assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
     assert scene.left == 2

@@ -177,7 +177,7 @@ async def test_preferred_leaders_are_elected():
     scene.controller.reply = lambda _: ElectionsAnswer(partitions=rows)
     status = await at(scene, 1)
     assert isinstance(scene.controller.asked[-1], ElectLeaders)
-    assert "for 1 partitions" in status.drill[0].message
+    assert "preferred leaders of 1 partitions" in status.drill[0].message
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,12 @@ async def test_preferred_leaders_are_elected():
     [
         (
             {"fault": "KillBroker", "target": {"broker": 9}},
-            "The drill did not inject its fault, because the cluster has no broker 9.",
+            "The drill did not inject its fault, because the cluster has no broker 9. "
+            "Name another broker in another Verification.",
         ),
         (
             {"fault": "KillBroker", "target": {"leaderOf": {"topic": "no", "partition": 0}}},
-            "no partition no-0",
+            "partition no-0, which target.leaderOf names, does not exist",
         ),
         ({"fault": "RollAll"}, "verification.drills=true"),
     ],

@@ -68,7 +68,9 @@ async def test_eviction_refused_by_budget_is_told():
     assert mark.result == "Refused"
     assert mark.message == (
         "The drill did not inject its fault, because the API server refused to evict pod "
-        "main-broker-0-0: Cannot evict pod as it would violate the pod's disruption budget."
+        "main-broker-0-0: Cannot evict pod as it would violate the pod's disruption budget. When "
+        "all brokers are ready, so that the PodDisruptionBudget allows an eviction, create another "
+        "Verification."
     )
 
 
@@ -339,7 +341,7 @@ async def test_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch):
     assert (
         status.drill[1].message
         == "The drill did not inject its fault, because its earlier fault SlowLinks of broker 0 "
-        "had not ended yet. State a later `at` for the fault."
+        "had not ended yet. State a later `at` for the fault in another Verification."
     )
 
 

@@ -22,25 +22,26 @@ def test_cluster_within_limits_has_no_such_condition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "most", "begin"),
     [
-        ("PARTITIONS_OF_TOPIC", "Topic orders has 6 partitions, more than the 5"),
-        ("PARTITIONS_OF_CLUSTER", "The cluster has 6 partitions, more than the 5"),
-        ("TOPICS_OF_CLUSTER", "The cluster has 1 Topic objects, more than the 0"),
-        ("BROKERS_OF_CLUSTER", "The cluster has 3 brokers, more than the 2"),
-        ("CLUSTERS_OF_OPERATOR", "This operator has 7 LogClusters, more than the 6"),
+        ("PARTITIONS_OF_TOPIC", 5, "Topic orders has 6 partitions"),
+        ("PARTITIONS_OF_CLUSTER", 5, "The cluster has 6 partitions"),
+        ("TOPICS_OF_CLUSTER", 0, "The cluster has 1 Topic objects"),
+        ("BROKERS_OF_CLUSTER", 2, "The cluster has 3 brokers"),
+        ("CLUSTERS_OF_OPERATOR", 6, "This operator has 7 LogClusters"),
     ],
 )
 def test_size_beyond_limit_is_shown(
-    name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+    name: str, most: int, begin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: published_limits.SizeLimit = getattr(published_limits, name)
-    lower = replace(known, most=int(sentence.split("the ")[1]))
+    lower = replace(known, most=most)
     monkeypatch.setattr(limits, name, lower)
     shown = limits_condition(IMAGE, 7)
     assert shown is not None
     assert (shown.type, shown.status, shown.reason) == ("WithinLimits", "False", "BeyondLimits")
-    assert sentence in shown.message
+    assert f"{begin}; Plimsoll is made and tested for at most {most}" in shown.message
+    assert ("Nothing is refused" in shown.message) == (known.beyond == "said")
     assert known.remedy in shown.message
 
 

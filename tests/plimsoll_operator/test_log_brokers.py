@@ -184,14 +184,16 @@ async def test_held_back_broker_shows_until_when():
     hear(scene, 1)
     assert ready(scene) == ("False", "HeldBack")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 was fenced 2 times within ten minutes. It stays fenced until 4 s after the last "
-        "time, or until one of its partitions needs it as leader or for its min ISR."
+        "Broker 1 was fenced 2 times within ten minutes, so it stays fenced until 4 s after the "
+        "last time, or until a partition needs it as leader or to reach min ISR. If this repeats, "
+        "see the broker's log and its network."
     )
     commit(scene, BACK)
     assert ready(scene) == ("True", "Serving")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 is ready. The broker was fenced 2 times within ten minutes. Until 4 s after the "
-        "last time, it joins an ISR only if that ISR is below min ISR without it."
+        "Broker 1 is ready. Broker 1 was fenced 2 times within ten minutes, so for 4 s after the "
+        "last time it joins only ISRs that would otherwise stay below min ISR. If this repeats, "
+        "see the broker's log and its network."
     )
 
 

@@ -54,7 +54,7 @@ async def test_registration_over_another_brokers_connection_is_refused() -> None
         assert isinstance((await peer.command(a_registration(9))).answer, Registered)
         answer = (await peer.command(another(a_registration(9), 1))).answer
         assert isinstance(answer, Refused)
-        assert "on the connection of broker 0 of cluster" in answer.message
+        assert "over the connection of broker 0 of cluster" in answer.message
         assert list(controller.image.brokers) == [0]
         await peer.close()
 

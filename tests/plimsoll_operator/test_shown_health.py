@@ -155,7 +155,7 @@ def test_partition_awaiting_human_shows_the_cost():
     assert (worst.cause, worst.waits_for) == ("LeaderNotNamed", ())
     assert worst.estimated_loss == EstimatedLoss(leader=2, records=20)
     message = status.conditions[0].message
-    assert "Partition 0: " in message
+    assert "Partition orders-0 has no leader" in message
     assert "spec.uncleanRecovery.elect" in message
 
 
@@ -314,7 +314,7 @@ def test_unshrinkable_cluster_counts_running_brokers():
     assert (status.brokers.active, status.brokers.desired, status.brokers.ready) == (3, 2, 2)
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
-    assert reconciling.message == "The cluster has 3 brokers, the spec asks for 2."
+    assert "has 3 brokers, and the spec asks for 2; the operator" in reconciling.message
 
 
 def test_topic_ready_message_is_singular_for_one_partition():

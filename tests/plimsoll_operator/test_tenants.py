@@ -240,7 +240,7 @@ async def test_tenant_beyond_its_share_is_told_which(monkeypatch: pytest.MonkeyP
     scene.apply(WRITES)
     ready = await scene.reconciled()
     assert (ready.status, ready.reason) == ("False", "PolicyViolation")
-    assert "The Users of namespace shop have 0 ACL rules; 1 more would exceed" in ready.message
+    assert "The Users of namespace shop have 0 ACL rules, and" in ready.message
     scene = Tenants()
     scene.apply()
     assert (await scene.reconciled()).reason == "Serving"

@@ -179,7 +179,7 @@ async def test_revoked_acceptance_is_reported_and_addresses_stay() -> None:
     assert "not reached" not in made.stalled
     await accept_all(made, "False", "No listeners match this parent ref")
     assert made.addresses[0] == "b0.kafka.example.com:443"
-    assert "Listener ext is not reachable at its advertised addresses" in made.stalled
+    assert "Clients cannot reach listener ext at its advertised addresses" in made.stalled
     assert "No listeners match this parent ref, and 1 more like this" in made.stalled
     await accept_all(made)
     assert "not reached" not in made.stalled

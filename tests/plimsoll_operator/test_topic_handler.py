@@ -21,7 +21,7 @@ from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import About, Occurrence
 
 KEY = ("kafka", "orders")
-SENTENCE = "Broker 2 cannot lead partition 7, because it is not active now."
+SENTENCE = "Broker 2 cannot lead partition orders-7, because it is not active now."
 
 
 def a_scene(elect: list[dict[str, int]] | None = None) -> Scene:

@@ -207,7 +207,10 @@ async def test_user_reapplied_disabled_is_disconnected() -> None:
     scene.apply()
     await scene.reconciled()
     await gone(scene)
-    assert "disabled: true cuts one off at once" in scene.term.shown.notes["Stalled"].message
+    assert (
+        "with spec.disabled: true a user is cut off at once"
+        in scene.term.shown.notes["Stalled"].message
+    )
     assert scene.decided.image.security.credential("writer", "SCRAM-SHA-512")
     scene.apply(disabled=True)
     assert (await scene.reconciled()).reason == "Disabled"

@@ -493,6 +493,10 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         topic_id = self.topic_ids.get(topic)
         return None if topic_id is None else self.partitions.get(PartitionKey(topic_id, index))
 
+    def name_of(self, partition: Partition) -> str:
+        """Return `topic-index`, as messages name the partition."""
+        return f"{self.topics[partition.topic_id].name}-{partition.index}"
+
     def restart_granted(self, broker_id: BrokerId) -> bool:
         """Return True if a grant covers the broker's present pod, which will therefore be deleted.
         Such a broker is not added to any ISR."""

@@ -169,9 +169,10 @@ KEYS: tuple[ConfigKey, ...] = (
     choice(
         UNCLEAN_RECOVERY,
         ("Balanced", "Proactive", "Manual"),
-        "Election when every complete replica is lost: the most complete replica of all "
-        "that may be (Balanced), the most complete of those that answer within seconds "
-        "(Proactive), or a replica that a user names (Manual).",
+        "Leader of a partition of which no replica is certain to have all committed records: the "
+        "most complete replica, after all that may have them have reported (Balanced); the most "
+        "complete of those that report within seconds (Proactive); or the replica that a user "
+        "names (Manual).",
         any_case=True,
     ),
 )

@@ -65,11 +65,15 @@ def check_rate(turn: GroupTurn, group_id: str, asks: str) -> RefusedAsWhole | No
     if turn.state.memory.of_broker.rate.admits(owner, turn.now_ms):
         return None
     message = (
-        f"The groups of {owner or 'no principal'} write more bytes a second than their coordinator"
-        " allows, so it refuses this request for now: commit less often or less metadata, or let"
-        " members join less often."
+        f"{_groups_of(owner)} write more bytes a second than their coordinator allows, so it "
+        "refuses this request for now. The client tries again; let it commit less often or less "
+        "metadata, or let members join less often."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
+
+
+def _groups_of(owner: str) -> str:
+    return f"The groups of {owner}" if owner else "The groups without a known owner"
 
 
 def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
@@ -86,9 +90,8 @@ def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
     """Return the refusal with `code` for a group of a principal that has used up its share of the
     coordinator's memory."""
     message = (
-        f"Group {group_id} cannot grow: the groups of {owner or 'no principal'} have used up "
-        "their share of this broker's memory for consumer groups. Delete groups or offsets that "
-        "are not used any more (DeleteGroups, OffsetDelete), commit less metadata, or give the "
-        "brokers more memory."
+        f"{_groups_of(owner)} have used up their share of this broker's memory for consumer "
+        f"groups, so group {group_id} cannot grow. Delete groups or offsets that are not used any "
+        "more (DeleteGroups, OffsetDelete), commit less metadata, or give the brokers more memory."
     )
     return RefusedAsWhole(code, message)

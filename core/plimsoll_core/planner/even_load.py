@@ -176,8 +176,8 @@ def even_load(survey: Survey, request: Request, goal: EvenLoad) -> PlanDraft | R
         return Refusal(
             reason=Reason.NotEnoughBrokers,
             message=(
-                "No broker can get replicas now, because no broker runs without being drained. "
-                "Start the brokers first."
+                "No broker can get replicas now: each one is down, or is being drained or removed. "
+                "Start a broker that is down, or end a drain."
             ),
         )
     model = LoadModel(survey, request)

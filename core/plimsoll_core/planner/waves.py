@@ -14,7 +14,6 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.phrasing import counted
 from plimsoll_core.planner.outcome import Move, Plan
 from plimsoll_core.planner.request import PlanPartition
 
@@ -30,11 +29,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that is in no wave. `reason` and `message`: the condition for which it waits."""
+    """A move that is in no wave. `reason`: the condition for which it waits; `Gone` if its
+    partition was deleted, so that it is never made."""
 
     move: Move
     reason: Literal["UnderMinISR", "TooLarge", "Gone"]
-    message: str
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,24 +73,11 @@ def _done(move: Move, now: dict[PartitionKey, PlanPartition]) -> bool:
 
 def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> Waiting | None:
     if partition is None:
-        message = (
-            "The partition or its topic was deleted after the plan was made, so the Rebalance "
-            "leaves out this move; nothing needs to be done."
-        )
-        return Waiting(move=move, reason="Gone", message=message)
+        return Waiting(move=move, reason="Gone")
     if partition.isr_margin < 0:
-        message = (
-            f"The partition has {counted(len(partition.isr), 'replica')} in sync, fewer than min "
-            f"ISR {partition.min_isr}; the Rebalance moves it when enough replicas are in sync."
-        )
-        return Waiting(move=move, reason="UnderMinISR", message=message)
+        return Waiting(move=move, reason="UnderMinISR")
     if limits.max_bytes is not None and move.copied_bytes > limits.max_bytes:
-        message = (
-            f"The move copies {move.copied_bytes} bytes, more than limits.maxBytes allows at the "
-            f"same time ({limits.max_bytes}); raise limits.maxBytes to at least "
-            f"{move.copied_bytes}."
-        )
-        return Waiting(move=move, reason="TooLarge", message=message)
+        return Waiting(move=move, reason="TooLarge")
     return None
 
 

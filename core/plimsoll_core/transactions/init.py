@@ -68,10 +68,11 @@ def _begun(turn: TransactionTurn, op: InitProducer, token: Any) -> TransactionOu
 def no_room(transactional_id: str, owner: str) -> RefusedAsWhole:
     """Return the refusal for an id of a principal that has used up its share of the coordinator's
     memory. Clients try again."""
+    whose = f"of {owner}" if owner else "without a known owner"
     message = (
-        f"Transactional id {transactional_id} cannot grow: the transactional ids of "
-        f"{owner or 'no principal'} have used up their share of this broker's memory. Use fewer "
-        "of them, or name fewer partitions in a transaction."
+        f"Transactional id {transactional_id} cannot grow: the transactional ids {whose} have used "
+        "up their share of this broker's memory. Use fewer of them, or name fewer partitions in a "
+        "transaction."
     )
     return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
 

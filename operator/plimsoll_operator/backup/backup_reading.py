@@ -32,8 +32,9 @@ class BackupCopy:
 
 
 _OTHERWISE = (
-    "Restore an earlier point, or a copy of the object. A running cluster mends its backup with a "
-    "new snapshot: within a day, or within an hour if you move the object elsewhere."
+    "Restore to an earlier point, or put an intact copy of this object back into the backup. If "
+    "the cluster still runs, nothing needs to be restored: it stores a new snapshot within a day, "
+    "or within an hour if you move the damaged object out of the backup."
 )
 
 
@@ -47,7 +48,10 @@ async def read_point(store: BackupStore, cluster_id: UUID, point: Point) -> Back
     names = [one.name for one in await store.stored()]
     found = await asyncio.to_thread(lambda: backup_objects.chain(parsed(names), point))
     if isinstance(found, str):
-        raise NoPoint(f"The metadata cannot be restored from the backup in {store.place}: {found}.")
+        raise NoPoint(
+            f"The metadata cannot be restored from the backup in {store.place}: {found}. Ask for "
+            "another point, or correct the place that spec.backup names."
+        )
     contents, size, inflated = [], 0, 0
     for name in found:
         left = backup_objects.STORED_BYTES_MAX - size

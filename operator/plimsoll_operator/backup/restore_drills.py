@@ -107,9 +107,18 @@ class RestoreDrills:
         except NoPoint as error:
             self._failed(state, str(error))
         except StoreUnavailable as error:
-            self._failed(state, f"The restore drill cannot read the backup: {error}.")
+            self._failed(
+                state,
+                f"The restore drill did not run, because the backup cannot be read: {error}. The "
+                "drill is tried again by itself; if this lasts, check spec.backup and the network "
+                "to the backup.",
+            )
         except (MetadataLogError, OSError) as error:
-            why = f"The restore drill cannot use the operator's temporary directory: {error}."
+            why = (
+                "The restore drill did not run, because the operator's temporary directory cannot "
+                f"be used: {error}. Give the operator's pod a writable temporary directory with "
+                "enough space; the drill is tried again by itself."
+            )
             self._failed(state, why)
         finally:
             await store.close()

@@ -404,8 +404,8 @@ class Committer:
             await self._append_next()
         except (MetadataLogError, OSError) as error:
             self.queue.drop(
-                "The change was not made, because the controller failed to take over the "
-                f"cluster: {error}"
+                "The change was not made, because the controller could not take over the cluster. "
+                f"The operator tries again by itself; repeat the change after that: {error}"
             )
             raise
 
@@ -429,8 +429,8 @@ class Committer:
             except SnapshotRequired as error:
                 self._dropped(
                     self.queue.drop(
-                        "The change was not made, because the metadata log is full; the operator "
-                        f"makes room by itself: {error}"
+                        "The change was not made, because the metadata log is full. The operator "
+                        f"makes room by itself; repeat the change after some seconds: {error}"
                     )
                 )
                 log_is_full.set()

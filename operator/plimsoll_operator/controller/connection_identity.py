@@ -99,8 +99,10 @@ class ConnectionIdentity:
     def _not_ours(self, who: str) -> Refused:
         mine = f"broker {self.broker_id} of cluster {self.cluster_id}"
         text = (
-            f"The controller refused a request of {who} on the connection of {mine}; each broker "
-            "process must use a connection of its own."
+            f"The controller refused a request of {who}, because it came over the connection of "
+            f"{mine}, and each broker process must use a connection of its own. If a proxy between "
+            "brokers and operator shares connections, remove it; otherwise please report this as a "
+            "bug."
         )
         return refused(Reason.InvalidRequest, text)
 

@@ -133,13 +133,19 @@ class _Emptied(_Regressed):
     with none if there may be a backup."""
 
     def __init__(self, expected: frozenset[BrokerId]) -> None:
-        what = "there may be a backup, from which the operator restores the log"
+        what = (
+            "there may be a backup. The operator looks for it and restores the log from it by "
+            "itself"
+        )
         if expected:
             volumes = f"volumes of {brokers_text(sorted(expected))} exist"
-            what = f"{volumes}, and the operator restores the log from them"
+            what = (
+                f"{volumes}. The operator restores the log by itself from their copies of it, so "
+                "start brokers that are down"
+            )
         super().__init__(
-            f"The metadata log is empty, but {what}. The controller commits no changes until the "
-            "log is restored."
+            f"The metadata log is empty, but {what}. Until the log is restored, the controller "
+            "commits no changes; running brokers serve clients."
         )
         self.expected = expected
 

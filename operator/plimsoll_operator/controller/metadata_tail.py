@@ -177,8 +177,10 @@ async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | R
             Reason.MetadataRegressed,
             f"Broker {fetch.broker_id} has metadata up to offset {fetch.offset} from a controller "
             "epoch that the metadata log no longer knows, so the controller cannot check it. If "
-            "etcd was not restored from a backup, stop the broker and delete its directory "
-            "__cluster_metadata: the controller sends the metadata again.",
+            "etcd was restored from a backup, leave the broker as it is, because its copy may be "
+            "the newer one, and see docs/recovery.md. Otherwise stop the broker and delete the "
+            "directory log/__cluster_metadata from its volume: the controller sends the metadata "
+            "again.",
         )
     if standing is Standing.TOO_OLD:
         return await _snapshot_update(log.image, tail)

@@ -37,8 +37,9 @@ def dismissed(keep_logs: tuple[tuple[str, tuple[int, ...]], ...]) -> Refused:
     logs that it must not set aside (`Refused`)."""
     text = (
         "A person confirmed a restore of the metadata log that contradicts this broker's copy of "
-        "the metadata. The broker deletes its copy. It replaces each log of which another broker "
-        "has a complete replica by that replica, and keeps the old log for a day."
+        "the metadata, so the broker deletes that copy. It also copies anew each partition of "
+        "which another broker has a complete replica, and keeps its former log of that partition "
+        "for a day. Nothing needs to be done."
     )
     return replace(refused(Reason.MetadataDismissed, text), keep_logs=keep_logs)
 

@@ -589,7 +589,10 @@ def _no_copy(case: RestoreCase) -> str:
         )
     if case.offered:
         answered = sentence_start(brokers_text(case.offered))
-        return f"{answered} answered, but sent no copy of the metadata log that can be restored."
+        return (
+            f"{answered} answered, but none sent a copy of the metadata log that can be restored. "
+            "Start brokers that are down, because the operator also tries their copies."
+        )
     return (
         "No broker has sent its copy of the metadata log so far; start the brokers that are down."
     )

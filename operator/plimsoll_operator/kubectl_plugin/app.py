@@ -249,7 +249,12 @@ def verify(
     options: WorkOptions,
     resume: Annotated[
         str | None,
-        typer.Option(help="Judge the ledger that this Verification kept; write nothing."),
+        typer.Option(
+            help=(
+                "Write nothing; judge the ledger (the list of acknowledged records) that this "
+                "earlier Verification kept."
+            )
+        ),
     ] = None,
     show: Annotated[
         str | None, typer.Option(help="Show this Verification; create nothing.")
@@ -299,7 +304,10 @@ def schedules() -> Act:
 @verb("restore-metadata")
 def restore_metadata(
     confirm: Annotated[
-        str | None, typer.Option(help="The history to restore, by the name that is shown.")
+        str | None,
+        typer.Option(
+            help="Restore this history, named as this command shows it without --confirm."
+        ),
     ] = None,
     from_backup: Annotated[
         str | None,

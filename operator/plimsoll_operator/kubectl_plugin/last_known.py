@@ -161,7 +161,7 @@ def _known(value: Any) -> Any:
 
 def no_what_if(why: ViewUnavailable) -> ViewUnavailable:
     return ViewUnavailable(
-        f"{why} The answer depends on the current ISR of every partition, which only the "
-        "leading operator knows. Retry when an operator leads; until then do not stop any "
-        "broker. `kubectl plimsoll brokers` shows the last known margins."
+        f"{why} The answer depends on the current ISR of every partition, which only the leading "
+        "operator knows. Retry when an operator leads; until then do not stop any broker. `kubectl "
+        "plimsoll brokers` shows the lowest ISR margin of each broker's partitions as last known."
     )

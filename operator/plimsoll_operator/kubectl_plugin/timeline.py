@@ -63,8 +63,8 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
     if notes and segments:
         notes.append(
             "The archive of the metadata history ends at "
-            f"{timestamp(segments[-1].header.last_ms)}. Later changes are not shown, for the reasons "
-            "above."
+            f"{timestamp(segments[-1].header.last_ms)}. Changes that the operator has not "
+            "archived, or that are in an unreadable segment of the archive, are not shown."
         )
     return Archived(rows=rows, notes=notes)
 

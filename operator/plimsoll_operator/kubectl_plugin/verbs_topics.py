@@ -76,7 +76,10 @@ async def topic(session: PluginSession, name: str) -> Findings:
     ]
     if any(row["behind"] for row in found["partitions"]):
         parts.append(
-            line("The column lag shows FOLLOWER:RECORDS, which the leader reported last minute.")
+            line(
+                "The column lag shows for each follower how many records it lacks "
+                "(BROKER:RECORDS), by the leader's report of the last minute."
+            )
         )
     return Findings(data=found, parts=parts)
 

@@ -186,8 +186,9 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
         return None
     except ApiError as error:
         return (
-            f"Verification {name} could not be deleted and starts when its condition is met: "
-            f"{told(error)}"
+            f"Verification {name} could not be deleted, so it starts as soon as what it waits for "
+            f"is there. To prevent that, run `kubectl delete verification {name} -n "
+            f"{session.namespace}`: {told(error)}"
         )
     return f"Deleted Verification {name}, which had not started."
 

@@ -158,8 +158,9 @@ def against(volumes: Iterable[BrokerVolume], wanted: UUID) -> str:
     if len(owners) > 1 or len(set(foreign)) < len(volumes):
         said = _listed(f"{one.name} (cluster {one.owner})" for one in volumes)
         return (
-            f"The volumes of several clusters stand under this name: {said}. Keep those of one "
-            "cluster; delete or rename the others."
+            "The PersistentVolumeClaims with the name of this LogCluster hold volumes of several "
+            f"clusters: {said}. Keep those of one cluster and delete the others; to keep their "
+            "data, first set the reclaim policy of their PersistentVolumes to Retain."
         )
     return _of_one_other(volumes, foreign[0])
 
@@ -171,9 +172,9 @@ def _of_one_other(volumes: list[BrokerVolume], one: BrokerVolume) -> str:
     if whole is None:
         return (
             f"The volumes {names} belong to another cluster; its id begins with {one.short_id}, "
-            "and the file meta.properties of each volume has all of it (docs/recovery.md). To "
-            "continue that cluster, create the LogCluster again with spec.clusterId; else "
-            f"{choices}."
+            "and the file meta.properties of each volume contains the whole id (docs/recovery.md). "
+            "To continue that cluster, create the LogCluster again with spec.clusterId set to the "
+            f"whole id; else {choices}."
         )
     return (
         f"The volumes {names} belong to cluster {kafka_id(whole)}. To continue that cluster, "

@@ -289,8 +289,8 @@ class DriverPods:
                 )
             except (ValueError, KeyError, TypeError) as error:
                 raise NotThere(
-                    f"ConfigMap {name} holds no valid configuration of the driver pod of the "
-                    f"Verification: {error!r}"
+                    f"the configuration of the driver pod in ConfigMap {name} is invalid, so the "
+                    f"pod cannot run its Verification; please report this: {error!r}"
                 ) from error
         return data
 

@@ -286,7 +286,8 @@ def _fresh_pod(pod: Object) -> Object:
     return {
         "phase": "Failed",
         "message": (
-            "This driver pod of a Verification ended early, because the local cluster was stopped."
+            "This driver pod of a Verification ended early, because the local cluster was stopped. "
+            "If the Verification gets no verdict, create it again."
         ),
     }
 

@@ -276,8 +276,8 @@ def latency(found: Appends | NotRead) -> Verdict:
         return Verdict(check=LATENCY, result="failed", message=text)
     p50, p99 = (quantile(found.milliseconds, share) for share in (0.5, 0.99))
     text = (
-        f"The API server took p50 {p50:.1f} ms, p99 {p99:.1f} ms for {len(found.milliseconds)} "
-        f"writes of one {found.kind}."
+        f"{len(found.milliseconds)} writes of one {found.kind} to the API server took {p50:.1f} ms "
+        f"(median) and {p99:.1f} ms (p99); up to {P99_MS_WARNING:.0f} ms at p99 is good."
     )
     if p99 > P99_MS_FAILURE:
         text += (

@@ -75,8 +75,9 @@ def _beyond(cluster: LogCluster, topics: Sequence[Topic]) -> Iterator[Finding]:
     limit, stated = PARTITIONS_OF_CLUSTER, settings_of(cluster).partitions_per_cluster_max
     if planned > stated:
         text = (
-            f"The Topics of {whose} have {planned:,} partitions together, more than its limit "
-            f"of {stated:,}"
+            f"The Topics of {whose} have {planned:,} partitions together, but its "
+            f"topics.limits.partitionsPerCluster allows {stated:,}, so the cluster would refuse "
+            "the rest"
         )
         yield "failed", f"{text}: {limit.cost}. {limit.remedy}"
     elif stated > limit.most:

@@ -188,7 +188,10 @@ def _row(right: Right) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        description="Write the rules from which the chart makes roles."
+        description=(
+            "Write the RBAC rules that the operator needs to a file, from which the chart makes "
+            "its Roles."
+        )
     )
     parser.add_argument("file", type=Path, help="such as helm/plimsoll/files/rights.yaml")
     parser.parse_args().file.write_text(render())

@@ -218,7 +218,8 @@ class _Run:
         except ApiError as error:
             return "ApiRefuses", (
                 "The API server rejected a request by which the operator checks whether it may "
-                f"lead this LogCluster, so it does not lead it. The operator tries again: {error}"
+                "lead this LogCluster, so no operator leads it. Remove the cause (quota, admission "
+                f"or RBAC); the operator tries again: {error}"
             )
 
 

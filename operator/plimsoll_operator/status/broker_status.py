@@ -193,11 +193,11 @@ def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, .
     return (condition("DiskPressure", True, "NearlyFull", text),)
 
 
-def _joins_later(held: HoldBack) -> str:
+def _joins_later(broker_id: BrokerId, held: HoldBack) -> str:
     return (
-        f"The broker was fenced {held.times} times within ten minutes. Until "
-        f"{held.wait_ms // 1000} s after the last time, it joins an ISR only if that ISR is "
-        "below min ISR without it."
+        f"Broker {broker_id} was fenced {held.times} times within ten minutes, so for "
+        f"{held.wait_ms // 1000} s after the last time it joins only ISRs that would otherwise "
+        "stay below min ISR. If this repeats, see the broker's log and its network."
     )
 
 
@@ -206,7 +206,7 @@ def _ready(
 ) -> Condition:
     if state == "Active":
         full = "".join(f" {one.message}" for one in _disk_pressure(broker_id, seen.view))
-        later = "" if seen.held_back is None else f" {_joins_later(seen.held_back)}"
+        later = "" if seen.held_back is None else f" {_joins_later(broker_id, seen.held_back)}"
         text = f"Broker {broker_id} is ready.{later}{full}"
         return condition("Ready", True, "Serving", f"{text} {seen.waits}".rstrip())
     more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
@@ -221,9 +221,10 @@ def _ready(
         return condition("Ready", False, "ShuttingDown", text)
     if (held := seen.held_back) is not None:
         text = (
-            f"Broker {broker_id} was fenced {held.times} times within ten minutes. It stays "
-            f"fenced until {held.wait_ms // 1000} s after the last time, or until one of its "
-            f"partitions needs it as leader or for its min ISR.{more}"
+            f"Broker {broker_id} was fenced {held.times} times within ten minutes, so it stays "
+            f"fenced until {held.wait_ms // 1000} s after the last time, or until a partition "
+            "needs it as leader or to reach min ISR. If this repeats, see the broker's log and its "
+            f"network.{more}"
         )
         return condition("Ready", False, "HeldBack", text)
     why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""

@@ -195,7 +195,11 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
         text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if len(image.members) > brokers.desired:
-        text = f"The cluster has {len(image.members)} brokers, the spec asks for {brokers.desired}."
+        text = (
+            f"The cluster has {len(image.members)} brokers, and the spec asks for "
+            f"{brokers.desired}; the operator removes the others by itself. If it has to wait, "
+            "status.blocked shows why."
+        )
         return condition("Reconciling", True, "RemovingBrokers", text)
     if brokers.ready < brokers.desired:
         text = f"{brokers.ready} of {brokers.desired} brokers are ready."

@@ -60,7 +60,7 @@ def test_listeners_wait_for_their_metadata_version(world: Any) -> None:
         ((Listener(name="REPLICATION", port=9095),), "REPLICATION"),
         ((Listener(name="", port=9095),), "''"),
         ((Listener(name="a" * 12, port=9095),), "lower-case"),
-        ((outside((0, "b0", 1), (0, "b0", 2)),), "must have one address for each broker"),
+        ((outside((0, "b0", 1), (0, "b0", 2)),), "must have exactly one address for each broker"),
         ((outside((1, "b1", 1), (0, "b0", 1)),), "in the order of"),
         ((outside((0, "", 9094)),), "not a valid address"),
         ((outside((0, "b0", 0)),), "port 0"),

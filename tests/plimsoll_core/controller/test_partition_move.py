@@ -21,13 +21,13 @@ def every_broker(broker: int) -> bool:
 
 
 def moved(p: Partition, *target: int) -> Partition:
-    wish = begun(p, target)
+    wish = begun(p, "orders-0", target)
     assert isinstance(wish, PartitionUpdate), wish
     return change(p, wish, every_broker)
 
 
 def cancelled(p: Partition, *, forced: bool = False) -> Partition:
-    wish = rolled_back(p, forced=forced)
+    wish = rolled_back(p, "orders-0", forced=forced)
     assert isinstance(wish, PartitionUpdate), wish
     return change(p, wish, every_broker)
 
@@ -117,8 +117,8 @@ class TestReplacement:
 
     def test_replacement_never_drops_who_may_be_needed(self, a_partition: Build) -> None:
         p = self.running(a_partition, isr=(1,), elr=(4,))
-        assert reason(begun(p, (1, 2, 5))) is Reason.InvalidReplicaAssignment
-        assert reason(begun(p, (1, 2, 3))) is Reason.InvalidReplicaAssignment
+        assert reason(begun(p, "orders-0", (1, 2, 5))) is Reason.InvalidReplicaAssignment
+        assert reason(begun(p, "orders-0", (1, 2, 3))) is Reason.InvalidReplicaAssignment
         assert moved(p, 4, 1, 5).adding == (4, 5)
 
 
@@ -133,7 +133,7 @@ class TestCancel:
 
     def test_cancel_without_a_move_is_refused(self, a_partition: Build) -> None:
         """REQUIRE running (NO_REASSIGNMENT_IN_PROGRESS 85)."""
-        assert reason(rolled_back(a_partition())) is Reason.NoReassignmentInProgress
+        assert reason(rolled_back(a_partition(), "orders-0")) is Reason.NoReassignmentInProgress
         assert Reason.NoReassignmentInProgress.code == 85
 
     def test_leader_that_was_being_added_hands_over(self, a_partition: Build) -> None:
@@ -145,9 +145,10 @@ class TestCancel:
         """if ∅ REQUIRE unclean allowed, else 39."""
         p = a_partition(replicas=(4, 5, 1, 2), adding=(4, 5), isr=(4, 5), leader=4)
         for forced in (False, True):
-            refusal = rolled_back(p, forced=forced)
+            refusal = rolled_back(p, "orders-0", forced=forced)
             assert reason(refusal) is Reason.InvalidReplicaAssignment
             assert isinstance(refusal, Refusal)
+            assert "partition orders-0 on" in refusal.message
             assert "no other replica is in sync" in refusal.message
 
     def test_cancel_never_eats_the_quorum(self, a_partition: Build) -> None:
@@ -156,7 +157,7 @@ class TestCancel:
         values = {"replicas": (4, 5, 1, 2), "adding": (4, 5), "min_isr": 2, "leader": 1}
         for fields in ({"elr": (4,)}, {"last_known_elr": (4,)}, {"isr": (4, 1)}):
             p = a_partition(**{**values, "isr": (1,), **fields})
-            refusal = rolled_back(p)
+            refusal = rolled_back(p, "orders-0")
             assert reason(refusal) is Reason.InvalidReplicaAssignment
             assert isinstance(refusal, Refusal)
             assert "broker 4" in refusal.message
@@ -168,7 +169,7 @@ class TestCancel:
     def test_leaderless_cancel_drops_replica_outside_isr_and_elr(self, a_partition: Build) -> None:
         p = a_partition(replicas=(4, 1, 2), adding=(4,), isr=(), elr=(1, 2), leader=None)
         p = change(p, PartitionUpdate(), lambda _: False)
-        wish = rolled_back(p)
+        wish = rolled_back(p, "orders-0")
         assert isinstance(wish, PartitionUpdate)
         back = change(p, wish, lambda _: False)
         assert (back.replicas, back.elr, back.leader) == ((1, 2), (1, 2), None)
@@ -179,7 +180,7 @@ class TestCompletion:
 
     def test_leader_from_elr_may_be_the_whole_target(self, a_partition: Build) -> None:
         p = a_partition(isr=(), elr=(1, 2), leader=None, min_isr=2)
-        p = change(p, begun(p, (2,)), lambda _: False)
+        p = change(p, begun(p, "orders-0", (2,)), lambda _: False)
         assert (p.removing, p.leader) == ((1, 3), None)
         p = change(p, PartitionUpdate(), lambda b: b == 2)
         assert (p.replicas, p.removing, p.leader, p.elr) == ((2,), (), 2, ())

@@ -83,7 +83,9 @@ class TestPreferred:
         (answer,) = elect(world, "Preferred", ("orders", 0))
         assert (answer.code, answer.reason) == (84, "ElectionNotNeeded")
 
-    @pytest.mark.parametrize(("comes_back", "why"), [(False, "cannot lead"), (True, "not in the")])
+    @pytest.mark.parametrize(
+        ("comes_back", "why"), [(False, "is not active"), (True, "not in the")]
+    )
     def test_preferred_election_without_effect_is_refused(
         self, world: Any, comes_back: bool, why: str
     ) -> None:
@@ -229,7 +231,7 @@ class TestNamed:
     @pytest.mark.parametrize(
         ("leader", "why"),
         [
-            (7, "it is not a replica of it; the replicas are 0, 1, 2."),
+            (7, "Name one of the brokers that have: 0, 1, 2."),
             (2, "is not active now"),
             (1, "has not reported where its log of the partition ends"),
         ],
@@ -243,6 +245,7 @@ class TestNamed:
         (answer,) = world.name_leader(leader)
         assert (answer.code, answer.reason) == (83, "LeaderNotEligible")
         assert why in answer.message
+        assert "partition orders-0" in answer.message
         assert answer.message.endswith(".")
         assert world.p() == before
 

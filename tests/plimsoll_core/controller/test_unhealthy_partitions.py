@@ -44,8 +44,9 @@ class TestLed:
         found = look(world)
         assert (found.cause, found.waits_for, found.loss) == ("BrokerFenced", (2,), None)
         assert found.why == (
-            "The partition tolerates fewer failures until these replicas are in its ISR: broker 2 "
-            "(fenced)."
+            "Partition orders-0 tolerates fewer failures than it should, because these replicas "
+            "are not in its ISR: broker 2 (fenced). Those that are catching up return by "
+            "themselves; start brokers that are down."
         )
 
     def test_slow_replica(self, world: Any) -> None:
@@ -58,8 +59,9 @@ class TestLed:
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerStopping", (0, 2))
         assert found.why == (
-            "The partition tolerates fewer failures until these replicas are in its ISR: broker 0 "
-            "(stopping), broker 2 (catching up)."
+            "Partition orders-0 tolerates fewer failures than it should, because these replicas "
+            "are not in its ISR: broker 0 (stopping), broker 2 (catching up). Those that are "
+            "catching up return by themselves; start brokers that are down."
         )
 
     def test_failed_disk(self, world: Any) -> None:
@@ -119,7 +121,7 @@ class TestRecovery:
         world.tell(2, (0, 10))
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerFenced", (2,))
-        assert found.why.endswith("as soon as its broker can lead: broker 2 (fenced).")
+        assert found.why.endswith("start its broker if it is down: broker 2 (fenced).")
 
     def test_manual_says_what_to_do(self, world: Any) -> None:
         everybody_lost(world, "Manual")
@@ -136,7 +138,7 @@ class TestRecovery:
         world.tell(0, (0, 9))
         found = look(world)
         assert found.waits_for == (1, 2)
-        assert "those that report their logs in time" in found.why
+        assert "of those that have reported becomes leader" in found.why
 
 
 class TestEstimate:

@@ -129,17 +129,11 @@ def test_waves_report_the_reason_for_each_waiting_move() -> None:
     now = (partition((0, 1), 0, isr=(0,)), partition((0, 1), 1))
     schedule = waves(answer, now, Limits(max_bytes=400))
     assert schedule.waves == ()
-    told = {each.move.partition.index: each for each in schedule.waiting}
-    assert {index: each.reason for index, each in told.items()} == {
+    assert {each.move.partition.index: each.reason for each in schedule.waiting} == {
         0: "UnderMinISR",
         1: "TooLarge",
         2: "Gone",
     }
-    assert "has 1 replica in sync, fewer than min ISR 2" in told[0].message
-    assert (
-        "copies 500 bytes, more than limits.maxBytes allows at the same time (400)"
-        in told[1].message
-    )
 
 
 def test_move_without_copies_fits_into_any_bytes() -> None:

@@ -327,7 +327,7 @@ async def test_refused_verification_without_delete_right_is_reported_staying() -
     session.kube.delete = AsyncMock(side_effect=Rejected(403, "not you"))
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"{name} could not be deleted and starts when its condition is met: " in said(found)
+    assert f"run `kubectl delete verification {name} -n kafka`: " in said(found)
 
 
 async def test_verification_that_starts_after_all_is_followed(

@@ -167,7 +167,11 @@ spec: {clusterRef: {name: main}, partitions: PARTITIONS}
     ("partitions", "exit_code", "sentence"),
     [
         (12, 0, "1 Topic with 12 partitions keep to all 5 limits: 12 replicas a broker"),
-        (6_000, 0, "Topic orders has 6,000 partitions, more than the 5,000"),
+        (
+            6_000,
+            0,
+            "Topic orders has 6,000 partitions; Plimsoll is made and tested",
+        ),
     ],
 )
 async def test_file_is_compared_with_limits(

@@ -129,8 +129,8 @@ def addresses_are_possible(
         brokers = [one.broker_id for one in stated]
         if brokers != sorted(set(brokers)):
             return _invalid(
-                f"Listener {listener.name} must have one address for each broker, in the order "
-                "of broker ids."
+                f"The field advertised of listener {listener.name} must have exactly one address "
+                "for each broker, in the order of broker ids."
             )
         for one in stated:
             if not 0 < len(one.host) <= HOST_MAX or not 0 < one.port <= PORT_MAX:

@@ -45,7 +45,7 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
         message=(
             f"Broker {request.broker_id} cannot register, because its volume is empty, and its"
             f" former volume may have the only complete copy of {len(alone)} partitions, such as"
-            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach the former volume, or"
+            f" {turn.image.name_of(first)}. Attach the former volume, or"
             " bring another complete replica back first, or give up the records of that volume by"
             " naming leaders in the Topics' spec.uncleanRecovery.elect."
         ),

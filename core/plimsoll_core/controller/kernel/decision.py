@@ -174,10 +174,10 @@ def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
     return Refusal(
         reason=Reason.MetadataTooOld,
         message=(
-            f"{needing} metadata version {release_of(since)} (#{since}), but"
-            f" {release_of(finalised)} (#{finalised}) is finalised. Upgrade every broker to that"
-            " release; the version then follows by itself, unless spec.metadataVersion holds it"
-            " back."
+            f"{needing} metadata version {release_of(since)} (#{since}), but the cluster is still "
+            f"at {release_of(finalised)} (#{finalised}). Upgrade every broker to release "
+            f"{release_of(since)} or later; the operator then raises the metadata version by "
+            "itself, unless spec.metadataVersion holds it back."
         ),
     )
 

@@ -106,7 +106,7 @@ def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
             return (
                 f"The disk of broker {broker} is too full for the move: "
                 f"{bytes_text(disk.free_bytes)} of {bytes_text(disk.all_bytes)} are free, and "
-                f"{bytes_text(left)} of partition {turn.image.topics[p.topic_id].name}-{p.index} "
+                f"{bytes_text(left)} of partition {turn.image.name_of(p)} "
                 "are still to be copied. Enlarge storage.size, delete records, or cancel the "
                 "move."
             )

@@ -51,39 +51,40 @@ ASK_AGAIN = "repeat the request when there is room"
 
 
 def rolled_back(
-    p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
+    p: Partition, name: str, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
 ) -> PartitionUpdate | Refusal:
     """Return the change that gives the partition the replicas it had before its move. Return a
-    refusal if it is not being moved, or if that would drop a replica that may be needed. `absent`
-    are the brokers with a restart grant. `forced` permits fewer than min ISR replicas in sync."""
+    refusal if it is not being moved, or if that would drop a replica that may be needed. `name`:
+    the partition in messages (topic-index). `absent` are the brokers with a restart grant. `forced`
+    permits fewer than min ISR replicas in sync."""
     if not p.moving:
         return Refusal(
             reason=Reason.NoReassignmentInProgress,
-            message=f"Partition {p.index} is not being moved, so there is no move to cancel.",
+            message=f"Partition {name} is not being moved, so there is no move to cancel.",
         )
     unwanted = frozenset(p.adding)
     isr = [r for r in p.isr if r not in unwanted]
-    refusal = check_drop(p, unwanted, forced=forced)
+    refusal = check_drop(p, name, unwanted, forced=forced)
     if refusal is None and not forced:
-        refusal = check_absent(p, isr, (), absent)
+        refusal = check_absent(p, name, isr, (), absent)
     if refusal:
         return refusal
     return PartitionUpdate(isr=isr, replicas=p.settled, adding=(), removing=())
 
 
 def check_drop(
-    p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
+    p: Partition, name: str, unwanted: AbstractSet[BrokerId], *, forced: bool = False
 ) -> Refusal | None:
     """Refuse to drop the replicas in `unwanted` if they are the whole ISR. Unless `forced`, refuse
     also if one of them is in the ISR, ELR or last known ELR and fewer than min ISR other replicas
     are in sync."""
     left = [r for r in p.isr if r not in unwanted]
     if p.isr and not left:
-        return _refuse_drop(p, unwanted, "no other replica is in sync")
+        return _refuse_drop(name, unwanted, "no other replica is in sync")
     trusted = {*p.isr, *p.elr, *p.last_known_elr} & unwanted
     if trusted and len(left) < p.effective_min_isr and not forced:
         return _refuse_drop(
-            p,
+            name,
             trusted,
             f"only {counted(len(left), 'other replica')} {is_or_are(len(left))} in sync, which is"
             f" below min ISR {p.effective_min_isr}, so acknowledged records could depend on it",
@@ -92,7 +93,7 @@ def check_drop(
 
 
 def check_absent(
-    p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
+    p: Partition, name: str, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
     """Refuse if, without the brokers in `absent`, too few replicas are in sync: either with this
     ISR now, or with the replicas `target` at the end of the move."""
@@ -102,20 +103,21 @@ def check_absent(
     return Refusal(
         reason=Reason.BrokerRestarts,
         message=(
-            f"The move of partition {p.index} waits until {brokers_text(away)} "
-            f"{is_or_are(len(away))} back from a restart, because before that it could leave fewer "
-            "replicas in sync than min ISR."
+            f"The replicas of partition {name} cannot change while {brokers_text(away)} "
+            f"{'restarts' if len(away) == 1 else 'restart'}, because the partition could then have "
+            "fewer replicas in sync than min ISR. A change by an object waits for that by itself; "
+            "a client must repeat its request."
         ),
     )
 
 
-def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal:
+def _refuse_drop(name: str, dropped: Iterable[BrokerId], why: str) -> Refusal:
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"The replica of partition {p.index} on {brokers_text(dropped)} cannot be removed now:"
-            f" {why}. Let the present move go on, or repeat this request when more replicas are in"
-            " sync."
+            f"The replica of partition {name} on {brokers_text(dropped)} cannot be removed now: "
+            f"{why}. Let the move of the partition that is under way end, or repeat this request "
+            "when more replicas are in sync."
         ),
     )
 
@@ -124,18 +126,20 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
 
 
 def begun(
-    p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
+    p: Partition, name: str, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
 ) -> PartitionUpdate | Refusal:
     """Return the change that begins the partition's move to `target`, or replaces its present move
     by that one. Return a refusal if that would drop a replica that may be needed.
 
     Replicas that the present move is adding continue to copy if they are in `target`, and are
-    dropped at once if they are not. `absent` are the brokers with a restart grant.
+    dropped at once if they are not. `name`: the partition in messages (topic-index). `absent` are
+    the brokers with a restart grant.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
     isr = [r for r in p.isr if r not in unwanted]
-    refusal = check_drop(p, unwanted) or check_absent(p, isr, target, absent)
+    refusal = check_drop(p, name, unwanted)
+    refusal = refusal or check_absent(p, name, isr, target, absent)
     if refusal:
         return refusal
     removing = tuple(r for r in settled if r not in target)
@@ -165,7 +169,7 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
         reason=Reason.InvalidReplicaAssignment,
         message=(
             f"The replica list {replicas_text(target)}, to which partition "
-            f"{turn.image.topics[p.topic_id].name}-{p.index} should move, {problem}."
+            f"{turn.image.name_of(p)} should move, {problem}."
         ),
     )
 
@@ -281,7 +285,7 @@ def _judge(
 ) -> PartitionUpdate | Refusal:
     topic = turn.image.topics[p.topic_id]
     if one.replicas is None:
-        wish = rolled_back(p, away(turn.image), forced=request.forced)
+        wish = rolled_back(p, turn.image.name_of(p), away(turn.image), forced=request.forced)
         return contradicts(topic, p, p.settled) or wish if p.moving else wish
     if (hold := hour_hold(turn.settings.hours, VoluntaryWork.MOVE)) is not None:
         return hold.refusal
@@ -296,7 +300,7 @@ def _judge(
         )
     refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)
     refusal = refusal or room.refusal([(p, one.replicas)])
-    return refusal or begun(p, one.replicas, away(turn.image))
+    return refusal or begun(p, turn.image.name_of(p), one.replicas, away(turn.image))
 
 
 def _answer(

@@ -350,9 +350,11 @@ def _all_begun(
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     for p, target in targets:
         topic = turn.image.topics[p.topic_id]
-        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
+        if (refusal := check_target(turn, p, target)) is not None:
+            return replace_message(refusal, f"Topic {topic.name}: {refusal.message}")
+        wish = begun(p, _name(turn, p), target, away(turn.image))
         if isinstance(wish, Refusal):
-            return replace_message(wish, f"Topic {topic.name}: {wish.message}")
+            return wish
         wishes.append((p, wish))
     return wishes
 
@@ -461,9 +463,9 @@ def _roll_back(
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):
-        wish = rolled_back(p, away(turn.image))
+        wish = rolled_back(p, _name(turn, p), away(turn.image))
         if isinstance(wish, Refusal):
-            refusal = refusal or replace_message(wish, f"{_name(turn, p)}: {wish.message}")
+            refusal = refusal or wish
         elif len(wishes) < turn.settings.slice_partitions_max:
             wishes.append((p, wish))
         else:
@@ -512,4 +514,4 @@ def _grouped(keys: Iterable[PartitionKey]) -> tuple[MovedPartitions, ...]:
 
 
 def _name(turn: DecisionContext, p: Partition) -> str:
-    return f"{turn.image.topics[p.topic_id].name}-{p.index}"
+    return turn.image.name_of(p)

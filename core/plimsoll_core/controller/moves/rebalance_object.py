@@ -286,7 +286,7 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     _advanced(turn, uid, claimed, look.moved, look.dropped)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     for move, p in look.begin:
-        wish = begun(p, move.after)
+        wish = begun(p, looks.name(turn, p), move.after)
         assert isinstance(wish, PartitionUpdate), "a partition that does not move drops no replica"
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
@@ -358,7 +358,7 @@ def _other_targets(turn: DecisionContext, row: Rebalance, lost: list[Row]) -> Re
     refused: Refusal | None = None
     for (move, _), (p, target) in zip(lost, chosen, strict=True):
         if p.moving:
-            wish = begun(p, target, absences(turn.image))
+            wish = begun(p, looks.name(turn, p), target, absences(turn.image))
             if isinstance(wish, Refusal):
                 refused = wish
                 continue
@@ -468,10 +468,9 @@ def _roll_back(
             if p is not None and p.replicas == move.after:
                 ended.append(number)
             continue
-        wish = rolled_back(p, absences(turn.image))
+        wish = rolled_back(p, looks.name(turn, p), absences(turn.image))
         if isinstance(wish, Refusal):
-            text = f"{looks.name(turn, p)}: {wish.message}"
-            refusal = refusal or Refusal(reason=wish.reason, message=text)
+            refusal = refusal or wish
         elif len(wishes) < turn.settings.slice_partitions_max:
             wishes.append((p, wish))
         else:

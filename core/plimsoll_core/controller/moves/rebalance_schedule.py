@@ -189,7 +189,7 @@ def _judge(
         return None
     refusal = check_target(turn, p, move.after)
     if refusal is None and burdened(move):
-        refusal = check_absent(p, p.isr, move.after, absences(turn.image))
+        refusal = check_absent(p, name(turn, p), p.isr, move.after, absences(turn.image))
     if refusal is not None:
         look.waits.add(refusal.reason.name, f"{topic.name}: {refusal.message}")
         return None
@@ -311,4 +311,4 @@ def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
 
 
 def name(turn: DecisionContext, p: Partition) -> str:
-    return f"{turn.image.topics[p.topic_id].name}-{p.index}"
+    return turn.image.name_of(p)

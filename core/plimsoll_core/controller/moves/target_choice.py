@@ -296,7 +296,7 @@ def _begun(
         refusal = check_target(turn, p, target)
         if refusal:
             return refusal.renamed(Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
-        wish = begun(p, target, away(turn.image))
+        wish = begun(p, turn.image.name_of(p), target, away(turn.image))
         if isinstance(wish, Refusal):
             return wish
         wishes.append((p, wish))

@@ -71,13 +71,15 @@ def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> Pa
             turn.soft.in_service(found.key, member.broker_id)  # it follows: its disk has room again
     after = turn.image.partitions[found.key]
     if after.leader != found.leader:
-        after_leader = "none" if after.leader is None else f"broker {after.leader}"
+        now = "has no leader now"
+        if after.leader is not None:
+            now = f"is led by broker {after.leader} now"
         moved = Refusal(
             reason=Reason.NewLeaderElected,
             message=(
-                f"The proposed ISR of {turn.image.topics[after.topic_id].name}-{after.index} is in "
-                f"effect, and the partition's leader has changed with it (now {after_leader}). The "
-                "former leader need not send it again."
+                f"The ISR that the leader of partition {turn.image.name_of(after)} proposed is in "
+                f"effect. The partition {now} because of it, so the former leader learns this as a "
+                "refusal; nothing needs to be done."
             ),
         )
         return _refused(proposal, moved)
@@ -98,8 +100,9 @@ def _find(turn: DecisionContext, proposal: IsrProposal) -> Partition | Refusal:
         return Refusal(
             reason=Reason.UnknownTopicId,
             message=(
-                f"There is no topic with id {proposal.topic_id}: it was deleted. Nothing needs to "
-                "be done: its leader learns that from the metadata."
+                f"The proposed ISR is ignored, because the topic with id {proposal.topic_id} was "
+                "deleted. Nothing needs to be done: the broker that proposed it learns of the "
+                "deletion from the metadata."
             ),
         )
     partition = turn.image.partitions.get(PartitionKey(proposal.topic_id, proposal.index))

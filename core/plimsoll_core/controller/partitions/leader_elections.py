@@ -113,7 +113,8 @@ def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
 def _preferred(turn: DecisionContext, partition: Partition) -> PartitionUpdate | Refusal:
     if partition.leader == partition.replicas[0]:
         return _not_needed(
-            f"The preferred replica, broker {partition.leader}, leads the partition already."
+            f"Partition {turn.image.name_of(partition)} is already led by its preferred replica, "
+            f"broker {partition.leader}; nothing needs to be done."
         )
     if partition.replicas[0] in turn.image.leaving:
         return _not_available(turn, partition)
@@ -121,12 +122,14 @@ def _preferred(turn: DecisionContext, partition: Partition) -> PartitionUpdate |
 
 
 def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
-    first = partition.replicas[0]
+    first, where = partition.replicas[0], turn.image.name_of(partition)
     if first in turn.image.leaving:
         return Refusal(
             reason=Reason.PreferredLeaderNotAvailable,
-            message=f"The preferred replica, broker {first}, is leaving the cluster and leads"
-            " nothing any more. Retry when the partition has moved to other brokers.",
+            message=(
+                f"Partition {where} cannot be led by its preferred replica, because broker {first} "
+                "is leaving the cluster. Retry when the partition has moved to other brokers."
+            ),
         )
     why = (
         "has not caught up with the leader (it is not in the ISR)"
@@ -136,8 +139,8 @@ def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
     return Refusal(
         reason=Reason.PreferredLeaderNotAvailable,
         message=(
-            f"The preferred replica, broker {first}, cannot lead now: it {why}. Retry when it is"
-            " in the ISR again."
+            f"Partition {where} cannot be led by its preferred replica now, because broker {first} "
+            f"{why}. Retry when it is in the ISR again."
         ),
     )
 
@@ -158,7 +161,10 @@ def _unclean(
             ),
         )
     if partition.leader is not None:
-        return _not_needed(f"Broker {partition.leader} already leads the partition.")
+        return _not_needed(
+            f"Partition {turn.image.name_of(partition)} is already led by broker "
+            f"{partition.leader}; nothing needs to be done."
+        )
     logs = {} if partition.isr else told(turn.image, turn.soft, partition, partition.replicas)
     able = {
         broker_id: log for broker_id, log in logs.items() if turn.may_lead(broker_id, partition)
@@ -169,9 +175,9 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            "The partition cannot get a leader: none of the brokers of its replicas "
-            f"({replicas_text(partition.replicas)}) is active and has reported its log. Start "
-            "one of these brokers, and retry after some seconds."
+            f"Partition {turn.image.name_of(partition)} cannot get a leader: of the brokers that "
+            f"hold its replicas ({replicas_text(partition.replicas)}), none is both active and "
+            "known to have reported its log. Start one of them, and retry after some seconds."
         ),
     )
 
@@ -233,29 +239,29 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
 
 
 def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
-    index = partition.index
+    where = turn.image.name_of(partition)
     if leader not in partition.replicas:
         text = (
-            f"Broker {leader} cannot lead partition {index}: it is not a replica of it; the "
-            f"replicas are {replicas_text(partition.replicas)}."
+            f"Broker {leader} cannot lead partition {where}, because it has no replica of it. Name "
+            f"one of the brokers that have: {replicas_text(partition.replicas)}."
         )
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         text = (
-            f"Broker {leader} cannot lead partition {index} yet, because its volume came back "
-            "empty. Because you name it, the records that it had of this partition are given up: "
-            "it will lead, without any record, once it has started on the empty volume. To keep "
-            "records that another replica has, name that replica's broker instead."
+            f"Broker {leader} becomes the leader of partition {where} later: its volume came back "
+            "empty, and it must first start on it. It leads without any record, because naming it "
+            "gives up the records that it had of this partition. To keep records that another "
+            "replica has, name that replica's broker instead."
         )
     elif not turn.may_lead(leader, partition):
         text = (
-            f"Broker {leader} cannot lead partition {index}, because it is not active now (not "
+            f"Broker {leader} cannot lead partition {where}, because it is not active now (not "
             "registered, fenced, stopping, or its disk failed). Start the broker, or name another "
             "leader."
         )
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
         text = (
-            f"Broker {leader} cannot lead partition {index} yet, because it has not reported where "
+            f"Broker {leader} cannot lead partition {where} yet, because it has not reported where "
             "its log of the partition ends. The operator tries again by itself."
         )
     else:

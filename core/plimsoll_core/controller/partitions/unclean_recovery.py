@@ -272,8 +272,10 @@ def _led(turn: DecisionContext, partition: Partition) -> Outlook:
     return Outlook(
         cause=_cause(turn, partition, missing, "CatchingUp"),
         why=(
-            "The partition tolerates fewer failures until these replicas are in its ISR: "
-            f"{_list(turn, partition, missing, 'CatchingUp')}."
+            f"Partition {turn.image.name_of(partition)} tolerates fewer failures than it should, "
+            "because these replicas are not in its ISR: "
+            f"{_list(turn, partition, missing, 'CatchingUp')}. Those that are catching up return "
+            "by themselves; start brokers that are down."
         ),
         waits_for=missing,
     )
@@ -284,8 +286,8 @@ def _waits_for_any(
 ) -> Outlook:
     who = _list(turn, partition, trusted, "CatchingUp")
     why = (
-        "The partition has no leader until one of its complete replicas returns, so start its "
-        f"broker: {who}."
+        f"Partition {turn.image.name_of(partition)} has no leader until one of its complete "
+        f"replicas can lead again. Start any one of their brokers: {who}."
     )
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
         why += " After a short wait another active replica leads instead."
@@ -298,11 +300,13 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     asked = partition.replicas if strategy == "Proactive" else suspects(partition)
     logs = told(turn.image, turn.soft, partition, asked)
     silent = tuple(member for member in asked if member not in logs)
+    begin = f"Partition {turn.image.name_of(partition)} has no leader"
     if strategy == "Manual":
         why = (
-            "The partition has no leader, because no replica certainly holds all committed "
-            "records. Name a leader in the Topic's spec.uncleanRecovery.elect, best the replica "
-            "with the latest log: records that it lacks are lost."
+            f"{begin}, because no replica is certain to hold all committed records. Name a leader "
+            "in the Topic's spec.uncleanRecovery.elect, preferably the replica with the most "
+            "complete log (status.unhealthy[].estimatedLoss.leader); records that it lacks are "
+            "lost."
         )
         if silent:
             why += f" These have not reported their logs yet: {_list(turn, partition, silent)}."
@@ -311,21 +315,20 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     waits_for = silent or (() if best is None else (best,))
     if silent:
         then = (
-            "The most complete of those that report their logs in time becomes leader. These "
-            "have not reported yet"
+            "After a short wait the most complete of those that have reported becomes leader"
             if strategy == "Proactive"
-            else "The most complete becomes leader when these replicas have reported their logs, "
-            "so start their brokers"
+            else "When all have reported, the most complete one becomes leader"
         )
         why = (
-            "The partition has no leader, because no replica is certainly complete. "
-            f"{then}: {_list(turn, partition, silent)}."
+            f"{begin}, because no replica is certain to be complete. The operator waits for these "
+            "replicas to report their logs; start brokers that are down: "
+            f"{_list(turn, partition, silent)}. {then}."
         )
     else:
         who = _list(turn, partition, waits_for)
         why = (
-            "The partition has no leader. The replica with the most complete log becomes the "
-            f"leader as soon as its broker can lead: {who}."
+            f"{begin} yet. The replica with the most complete log becomes the leader as soon as it "
+            f"can lead; start its broker if it is down: {who}."
         )
     return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
 

@@ -134,11 +134,11 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     users = turn.image.security.certificate_users
-    others = {users[one] for one in stated if one in users} - {request.user_name}
-    if others:
+    taken = [one for one in stated if users.get(one, request.user_name) != request.user_name]
+    if taken:
         text = (
-            f"A certificate of this user belongs to user {min(others)} already. Give each user a"
-            " certificate of its own."
+            f"The certificate with the SHA-256 fingerprint {taken[0]} of user {request.user_name} "
+            f"is already listed by user {users[taken[0]]}. Give each user a certificate of its own."
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     return None

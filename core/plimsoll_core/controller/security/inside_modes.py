@@ -42,8 +42,9 @@ def allow_certificates(turn: DecisionContext, request: AllowCertificates) -> Ans
         return refusal
     if len(request.sha256) > CERTIFICATES_MAX:
         text = (
-            f"A broker can have at most {CERTIFICATES_MAX} internal certificates, not "
-            f"{len(request.sha256)}."
+            f"The operator stated {len(request.sha256)} certificates for internal TLS of broker "
+            f"{request.broker_id}, more than the {CERTIFICATES_MAX} that a broker can have; this "
+            "is a bug of the operator, please report it."
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     turn.add(

@@ -116,10 +116,10 @@ class SecurityShare:
         if self._holder == CLIENTS:
             named, instead = "Clients other than super users", "add them as a super user"
         return (
-            f"{named} have {pool.held(self._holder or CLIENTS)} {words}; {added} more would "
-            f"exceed their share of the {pool.capacity} that the cluster can have, of which "
-            f"{pool.free} are free. A share may not be larger than the number that stays free. "
-            f"Delete those that are not needed, or {instead}."
+            f"{named} have {pool.held(self._holder or CLIENTS)} {words}, and {pool.free} of the "
+            f"cluster's {pool.capacity} are free. They cannot add {added}, because they would then "
+            "have more than they leave free for others. Delete those that are not needed, or "
+            f"{instead}."
         )
 
     def changed(self, more: int) -> None:

@@ -137,8 +137,8 @@ def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
             f"Topic {topic.name} already exists, since a client created it"
             if holder is None
             else (
-                f"Topic {topic.name} already exists, and is kept for the object Topic"
-                f" {holder.namespace}/{holder.name}"
+                f"Topic {topic.name} already exists: it was kept when the object Topic "
+                f"{holder.namespace}/{holder.name} was deleted"
             )
         )
         message += (

@@ -86,7 +86,9 @@ def _adjust(turn: DecisionContext, topic: Topic) -> None:
         return  # racks that are not known, say: looked at again
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     for p, target in targets:
-        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
+        wish = check_target(turn, p, target) or begun(
+            p, turn.image.name_of(p), target, away(turn.image)
+        )
         if isinstance(wish, PartitionUpdate):
             wishes.append((p, wish))
     if wishes:

@@ -21,8 +21,9 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 
 LOST_WITH_STORAGE = (
-    "The metadata log was restored, and these Topic objects are missing: {}. The storage of the "
-    "API server may have lost them, so no data is removed."
+    "The metadata log was restored, and these Topic objects are missing since: {}. The storage of "
+    "the API server may have lost them, so their topics are kept with all records until you apply "
+    "the objects again or acknowledge their deletion."
 )
 
 
@@ -49,8 +50,7 @@ def refuse_mass_deletion(
         message=(
             f"{count} Topic objects disappeared within an hour. More than "
             f"{request.removals_per_hour_max} look like an accident, so no data is removed until "
-            "the objects are applied again, or the LogCluster's annotation "
-            "plimsoll.dev/acknowledge-deletion acknowledges their deletion."
+            "you apply the objects again or acknowledge their deletion."
         ),
     )
 

@@ -275,7 +275,8 @@ async def _accounts(term: Term) -> TokenIssuer:
     if not keys or not isinstance(issuer, str) or not issuer:
         raise _NoKeys(
             "The API server publishes no issuer or no usable public key for ServiceAccount tokens "
-            f"at {OPENID_CONFIGURATION} and {OPENID_KEYS}"
+            f"at {OPENID_CONFIGURATION} and {OPENID_KEYS}, so brokers get no keys to check such "
+            "tokens; correct its options --service-account-issuer and --service-account-key-file"
         )
     return TokenIssuer(
         name=SERVICE_ACCOUNTS,

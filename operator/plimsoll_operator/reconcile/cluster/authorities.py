@@ -319,14 +319,18 @@ async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
     unavailable."""
     source = _source(declared)
     place = declared.config_map or declared.secret
-    begun = f"The CA of clients' certificates that is named {declared.name!r}: {source}"
+    begun = f"The CA {declared.name!r} of clients' certificates cannot be read from {source}"
     if place is None or (declared.config_map and declared.secret):
-        return f"{begun}: set exactly one of configMap and secret{KEPT}"
+        return (
+            f"The CA {declared.name!r} of clients' certificates cannot be read, because its entry "
+            f"does not name exactly one of configMap and secret{KEPT} Correct the entry in "
+            "spec.certificates.clients.externalCas."
+        )
     kind = CONFIG_MAPS if declared.config_map is not None else SECRETS
     try:
         found = await term.kube.get(kind, term.key[0], place.name)
     except NotFound:
-        return f"{begun} does not exist{KEPT} Create it, or correct the LogCluster."
+        return f"{begun}, which does not exist{KEPT} Create it, or correct the LogCluster."
     key = place.key or KEY_DEFAULT
     if declared.config_map is not None:
         bundle = str((found.get("data") or {}).get(key, "")).encode()

@@ -410,8 +410,8 @@ async def _find(
     if left:
         more = f", and {len(left) - 1} more like this" if len(left) > 1 else ""
         text = (
-            f"Listener {listener.name} is not reachable at its advertised addresses: "
-            f"{left[0]}{more}."
+            f"Clients cannot reach listener {listener.name} at its advertised addresses, which "
+            f"stay as they are: {left[0]}{more}. Correct the Gateway or the listener's parentRefs."
         )
         found.refused.append(text)
     begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(

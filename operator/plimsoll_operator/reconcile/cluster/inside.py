@@ -403,10 +403,10 @@ async def _take_back(
             kept.append(one)
         elif one.copy_closed:
             busy = True
-            progress.keeps = (
-                progress.keeps
-                or f"Broker {one.broker_id} keeps its internal certificate until the change of "
-                f"internal TLS to Off is complete: {one.copy_closed}"
+            progress.keeps = progress.keeps or (
+                f"Broker {one.broker_id} still needs its internal certificate, although "
+                f"internal TLS is Off: {one.copy_closed} The operator then removes the "
+                "certificate by itself."
             )
         else:
             if one.files:

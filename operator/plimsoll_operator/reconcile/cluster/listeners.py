@@ -68,7 +68,10 @@ MENDS = (
     "Restore its content, or delete it: then the operator makes a new CA, and all clients of "
     "listeners with TLS need the new ConfigMap {name}-listener-ca."
 )
-GIVEN = "The owner of the Secret must correct it; brokers then present it within a minute."
+GIVEN = (
+    "The owner of the Secret must correct it; within a minute brokers then present the corrected "
+    "certificate."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,10 @@ async def _reconcile(term: Term, result: PassResult) -> None:
         still = await term.controller.snapshotter.lost() if lost else ()
     except MetadataLogError as error:
         text = (
-            "Objects of the metadata log were deleted. The controller still has their content, "
-            f"but could not write a snapshot that replaces them. It tries again: {error}."
+            "Objects of the metadata log were deleted, and the operator, which still knows their "
+            "content, could not replace them by a snapshot. It tries again by itself; do not "
+            "restart it before, because no other operator could lead this cluster without them. "
+            f"Remove the cause: {error}."
         )
         why = Cause(reason=Reason.MetadataRegressed.name, message=text)
         result.stall(StallSource.METADATA_LOG, why)

@@ -109,8 +109,8 @@ def _review_brokers(term: Term, result: PassResult) -> None:
     told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
     text = " ".join(
         (
-            f"Broker {broker} cannot apply newer metadata and keeps serving with its last one: "
-            f"{why.rstrip('.')}."
+            f"Broker {broker} cannot apply newer metadata, so it serves clients with the last "
+            f"metadata that it could apply: {why.rstrip('.')}."
         )
         for broker, why in told.items()
         if why

@@ -89,7 +89,10 @@ def _why(
         case "Blocked":
             return answer.reason, answer.message
         case "Failed" if not row.total:
-            text = "This Reassignment is not tried again; correct that in another one."
+            text = (
+                "The operator does not try this Reassignment again; remove the cause stated here, "
+                "and apply a new Reassignment."
+            )
             return row.reason, f"{row.message} {text}"
         case "Failed":
             return row.reason, row.message

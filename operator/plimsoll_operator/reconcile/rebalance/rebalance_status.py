@@ -193,8 +193,9 @@ def _planned(view: View) -> Condition | None:
         text = f"The plan moves {plan.moved_replicas} replicas, the fewest possible."
         return condition("Planned", True, "MinimalMoves", text + unknown)
     text = (
-        f"The plan moves {plan.moved_replicas} replicas. Even replica counts alone need "
-        f"{plan.lower_bound} moves; racks and the placement formula need the others."
+        f"The plan moves {plan.moved_replicas} replicas. {plan.lower_bound} of these moves would "
+        "do to give all brokers equal numbers of replicas; the others come from racks, and from "
+        "the formula that spreads each topic by itself (docs/topics.md)."
     )
     return condition("Planned", True, "MovesForPlacement", text + unknown)
 

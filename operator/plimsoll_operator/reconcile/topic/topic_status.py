@@ -166,8 +166,8 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
             False,
             "PartitionsOffline",
             f"{len(offline)} of {len(partitions)} partitions have no leader ({_few(offline)}); "
-            "status.unhealthy[].waitsFor lists the brokers that they wait for. Partition "
-            f"{worst.index}: {sight.outlook(worst).why}",
+            "status.unhealthy[].waitsFor lists the brokers that they wait for. "
+            f"{sight.outlook(worst).why}",
         )
     if under:
         return condition(

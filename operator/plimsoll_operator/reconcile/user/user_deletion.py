@@ -298,7 +298,8 @@ def _names(users: list[tuple[int, str]]) -> str:
 def _ways_out(cluster: LogCluster, namespace: str, users: list[tuple[int, str]]) -> str:
     """Return the sentence that says how to keep or to give up `users`, (time in ms, name) each."""
     return (
-        "Re-apply them (disabled: true cuts one off at once), or acknowledge these alone: "
+        "Apply the User objects again (with spec.disabled: true a user is cut off at once), or "
+        "acknowledge the deletion of this namespace's Users up to now: "
         f"{users_way_out(cluster, namespace, max(users)[0])}"
     )
 

@@ -80,8 +80,9 @@ async def inject(term: Term, verification: Verification, step: DrillStep, number
         raise NotInjected(NO_RIGHT if error.status == FORBIDDEN else f"{error}.") from error
     except (Conflict, NotFound) as error:
         raise NotInjected(
-            "The drill did not inject its fault, because another client changed or deleted the "
-            f"object meanwhile: {error}."
+            "The drill did not inject its fault, because another client changed or deleted an "
+            f"object that the fault needs: {error}. To repeat the drill, create another "
+            "Verification."
         ) from error
     except ApiError as error:
         raise NotInjected(
@@ -114,7 +115,8 @@ async def _evict(term: Term, step: DrillStep) -> Injection:
             raise
         raise NotInjected(
             "The drill did not inject its fault, because the API server refused to evict pod "
-            f"{name}: {error.reply}."
+            f"{name}: {error.reply}. When all brokers are ready, so that the PodDisruptionBudget "
+            "allows an eviction, create another Verification."
         ) from error
     said = f"Broker {broker_id}{told}: the drill evicted pod {name}; the broker stops in order."
     return Injection(said=said)
@@ -148,9 +150,10 @@ def _needs_volume(term: Term, broker_id: BrokerId) -> str:
         if len(left) < state.effective_min_isr:
             where = f"{image.topics[state.topic_id].name}-{state.index}"
             return (
-                f"The drill did not inject its fault: without broker {broker_id}, partition "
+                f"The drill did not inject its fault, because without broker {broker_id} partition "
                 f"{where} would have {len(left)} replicas in sync, and its min ISR is "
-                f"{state.effective_min_isr}."
+                f"{state.effective_min_isr}. Wait until all replicas of the partition are in sync, "
+                "or give its topic more replicas; then create another Verification."
             )
     return ""
 
@@ -176,8 +179,9 @@ async def _kill_operator(term: Term, _: DrillStep) -> Injection:
 async def _cut_api(term: Term, step: DrillStep) -> Injection:
     if term.cut_api is None:
         raise NotInjected(
-            "The drill did not inject its fault: this operator process cannot cut itself off "
-            "from the API server. Install the chart with verification.drills=true."
+            "The drill did not inject its fault: this operator process cannot cut itself off from "
+            "the API server. Install the chart with verification.drills=true, then create another "
+            "Verification."
         )
     span_ms = _span_ms(step)
     until_ms = term.server_ms() + span_ms
@@ -196,7 +200,8 @@ async def _order(term: Term, step: DrillStep) -> Injection:
     if (other := orders.live) is not None:
         raise NotInjected(
             f"The drill did not inject its fault, because its earlier fault {other.fault} of "
-            f"broker {other.broker_id} had not ended yet. State a later `at` for the fault."
+            f"broker {other.broker_id} had not ended yet. State a later `at` for the fault in "
+            "another Verification."
         )
     number = max(term.now_ms(), _taken(term, broker_id) + 1)
     until_ms = term.server_ms() + span_ms
@@ -211,8 +216,9 @@ async def _order(term: Term, step: DrillStep) -> Injection:
     orders.withdraw()
     raise NotInjected(
         f"The drill did not inject its fault, because broker {broker_id} did not accept the order "
-        f"within {ACK_LOOKS * ACK_LOOK_S:g} s: the broker does not reach this controller, has not "
-        "restarted since drills are allowed, or is of an earlier release."
+        f"within {ACK_LOOKS * ACK_LOOK_S:g} s. Check that the broker runs, reaches the operator, "
+        "and was restarted (and upgraded) since maintenance.allowDrills is true; then create "
+        "another Verification."
     )
 
 
@@ -251,7 +257,8 @@ async def _prefer_leaders(term: Term, _: DrillStep) -> Injection:
         raise NotInjected(answer.message)
     assert isinstance(answer, ElectionsAnswer), answer
     moved = sum(one.code == 0 for one in answer.partitions)
-    return Injection(said=f"The drill had preferred leaders elected for {moved} partitions.")
+    said = f"The drill made the controller elect the preferred leaders of {moved} partitions."
+    return Injection(said=said)
 
 
 async def _roll(term: Term, _: DrillStep) -> Injection:
@@ -322,13 +329,13 @@ def _broker(term: Term, step: DrillStep) -> tuple[BrokerId, str]:
         if target.broker not in term.image.members:
             raise NotInjected(
                 "The drill did not inject its fault, because the cluster has no broker "
-                f"{target.broker}."
+                f"{target.broker}. Name another broker in another Verification."
             )
         return BrokerId(target.broker), ""
     if target.leader_of is None:
         raise NotInjected(
-            "The drill did not inject its fault, because the fault names no broker; set "
-            "target.broker or target.leaderOf."
+            "The drill did not inject its fault, because the fault names no broker. Set "
+            "target.broker or target.leaderOf in another Verification."
         )
     _, leader = _partition(term, target.leader_of)
     return leader, f", which led {target.leader_of.topic}-{target.leader_of.partition}"
@@ -342,12 +349,14 @@ def _partition(term: Term, target: DrillPartition) -> tuple[Partition, BrokerId]
     state = None if key is None else term.image.partitions.get(key)
     if state is None:
         raise NotInjected(
-            "The drill did not inject its fault, because there is no partition "
-            f"{target.topic}-{target.partition}."
+            "The drill did not inject its fault, because partition "
+            f"{target.topic}-{target.partition}, which target.leaderOf names, does not exist. Name "
+            "another one in another Verification."
         )
     if state.leader is None:
         raise NotInjected(
             "The drill did not inject its fault, because partition "
-            f"{target.topic}-{target.partition} has no leader."
+            f"{target.topic}-{target.partition} has no leader. When it has one, create another "
+            "Verification."
         )
     return state, state.leader

@@ -86,7 +86,13 @@ def plan(
     policy = spec.concurrency_policy or "Forbid"
     if start_ms is not None and policy == "Replace":
         gone += tuple(
-            (one, "The schedule's next Verification replaces this one (concurrencyPolicy).")
+            (
+                one,
+                (
+                    "The Verification is deleted, because the schedule's next one replaces it "
+                    "(concurrencyPolicy)."
+                ),
+            )
             for one in active
         )
     elif start_ms is not None and policy == "Forbid":
@@ -137,6 +143,12 @@ def _ended_to_delete(
         verdict = one.verdict if one.verdict in kept else "Inconclusive"
         kept[verdict] -= 1
         if kept[verdict] < 0:
-            yield one, f"spec.history keeps no more Verifications with verdict {verdict}."
+            yield (
+                one,
+                (
+                    "The Verification is deleted, because spec.history keeps no more with verdict "
+                    f"{verdict}."
+                ),
+            )
         elif verdict != "Violated" and now_ms - one.ended_ms >= ttl_ms:
-            yield one, "The Verification ended longer ago than spec.ttl keeps it."
+            yield one, "The Verification is deleted, because it ended longer ago than spec.ttl."
