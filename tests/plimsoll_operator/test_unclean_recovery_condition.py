@@ -101,7 +101,7 @@ class TestCondition:
         image = replay(with_topic(an_image(), ROWS), *lost_and_elected())
         memory = UncleanRecovery()
         memory.begin(image, (), NOW_MS)
-        assert "Partitions: orders-1." in memory.condition(NOW_MS).message
+        assert "partitions orders-1. " in memory.condition(NOW_MS).message
         assert memory.condition(NOW_MS).message.startswith("1 partition got")
 
     def test_stopped_partition_proves_no_recent_election(self):

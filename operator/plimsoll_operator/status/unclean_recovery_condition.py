@@ -93,8 +93,8 @@ class UncleanRecovery:
             self._add(len(unfinished), 0, now_ms)
             names = first_few(sorted(_name(image, p.topic_id, p.index) for p in unfinished))
             self._tell(
-                f"Partitions: {names}. An earlier controller elected their leaders; `kubectl "
-                "plimsoll why TOPIC PARTITION` shows the causes."
+                "An earlier controller elected these leaders, which may lack committed records: "
+                f"partitions {names}. `kubectl plimsoll why TOPIC PARTITION` shows the causes."
             )
 
     def update(
@@ -154,8 +154,9 @@ class UncleanRecovery:
         if found:
             self._add(found, certain, last_ms)
             self._tell(
-                f"Partitions: {first_few(list(names))}. An earlier controller elected their "
-                f"leaders, at last because of: {cause}."
+                "An earlier controller elected these leaders: partitions "
+                f"{first_few(list(names))}. The last election had this cause: {cause}; `kubectl "
+                "plimsoll why TOPIC PARTITION` shows the others."
             )
 
     def _add(self, partitions: int, certain: int, at_ms: int) -> None:
