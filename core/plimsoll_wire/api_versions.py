@@ -36,8 +36,10 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -109,8 +111,10 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 4, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4, 3),
     ApiKey.END_TXN: Versions(0, 4, 3),
     ApiKey.WRITE_TXN_MARKERS: Versions(1, 1, 1),
+    ApiKey.TXN_OFFSET_COMMIT: Versions(0, 4, 3),
     ApiKey.DESCRIBE_ACLS: Versions(1, 3, 2),
     ApiKey.CREATE_ACLS: Versions(1, 3, 2),
     ApiKey.DELETE_ACLS: Versions(1, 3, 2),

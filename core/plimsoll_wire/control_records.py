@@ -38,8 +38,13 @@ class EndMarker(NamedTuple):
 
 def read_end_marker(header: BatchHeader, batch: Buffer) -> EndMarker | None:
     """Return the marker in a control batch, or None if it holds none. `batch`: the whole batch."""
+    return marker_of(header, bytes(batch[HEADER_SIZE : header.length]))
+
+
+def marker_of(header: BatchHeader, body: bytes) -> EndMarker | None:
+    """Do what `read_end_marker` does. `body`: the batch without its header."""
     try:
-        for _, key, value in iter_records(header, bytes(batch[HEADER_SIZE : header.length])):
+        for _, key, value in iter_records(header, body):
             return _decoded(key or b"", value or b"")
     except BadRecords:
         pass

@@ -19,9 +19,14 @@ from plimsoll_core.groups.records import (
     GroupStored,
     OffsetCommitted,
     OffsetForgotten,
+    OffsetPending,
     StoredMember,
+    TransactionMarked,
 )
+from plimsoll_core.ids import ProducerLife
 from plimsoll_wire import coordinator_schema
+from plimsoll_wire.batches import BatchHeader
+from plimsoll_wire.control_records import marker_of
 from plimsoll_wire.primitives import MalformedMessage
 from plimsoll_wire.record_sets import KeyValue
 from plimsoll_wire.versioned_fields import (
@@ -68,6 +73,8 @@ def encode_group_record(record: GroupRecord) -> KeyValue:
     match record:
         case OffsetCommitted():
             return KeyValue(_offset_key(record), _offset_value(record))
+        case OffsetPending(commit=commit):
+            return KeyValue(_offset_key(commit), _offset_value(commit))
         case OffsetForgotten():
             return KeyValue(_offset_key(record), None)
         case GroupStored():
@@ -91,6 +98,30 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord |
     if record_type == GROUP_METADATA:
         return _group_record(read(_GROUP_KEY, key), value)
     return UnknownKeyedRecord(record_type, None)
+
+
+def producer_of(record: GroupRecord) -> ProducerLife | None:
+    """Return the producer with the transaction that the record belongs to: it must be written in a
+    batch of that producer. Return None for any other record."""
+    return record.producer if isinstance(record, OffsetPending) else None
+
+
+def in_batch(header: BatchHeader, record: GroupRecord) -> GroupRecord:
+    """Return a decoded record as its batch makes it: an offset is pending in a batch of a
+    transaction."""
+    if not header.is_transactional or not isinstance(record, OffsetCommitted):
+        return record
+    producer = ProducerLife(header.producer_id, header.producer_epoch)
+    return OffsetPending(producer=producer, commit=record)
+
+
+def decode_marker(header: BatchHeader, body: bytes) -> TransactionMarked | None:
+    """Return the end marker in a control batch; None if it holds none. `body`: the batch without
+    its header."""
+    marker = marker_of(header, body)
+    if marker is None:
+        return None
+    return TransactionMarked(producer_id=header.producer_id, commits=marker.commits)
 
 
 # --- writing -------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from plimsoll_wire.batches import MAGIC, BatchHeader, seal
+from plimsoll_core.ids import ProducerLife
+from plimsoll_wire.batches import MAGIC, TRANSACTIONAL, BatchHeader, seal
 from plimsoll_wire.records import BadRecords, read_varint
 
 NO_PRODUCER = -1
@@ -44,9 +45,12 @@ def size_of(record: KeyValue) -> int:
     return 32 + len(record.key) + len(record.value or b"")
 
 
-def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
+def write_batch(
+    records: Sequence[KeyValue], timestamp_ms: int, producer: ProducerLife | None = None
+) -> bytearray:
     """Build a batch of records, at least one, with one timestamp (ms since 1970). Its base offset
-    and leader epoch are 0 until they are stamped."""
+    and leader epoch are 0 until they are stamped. `producer`: the batch belongs to its
+    transaction, without a sequence; None: to none."""
     assert records, "a batch has a record"
     body = bytearray()
     for delta, (key, value) in enumerate(records):
@@ -68,12 +72,12 @@ def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
         leader_epoch=0,
         magic=MAGIC,
         crc=0,
-        attributes=0,
+        attributes=0 if producer is None else TRANSACTIONAL,
         last_offset_delta=len(records) - 1,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
-        producer_id=NO_PRODUCER,
-        producer_epoch=-1,
+        producer_id=NO_PRODUCER if producer is None else producer.producer_id,
+        producer_epoch=-1 if producer is None else producer.epoch,
         base_sequence=-1,
         count=len(records),
     )

@@ -14,10 +14,10 @@ from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, mark
 from plimsoll_core.groups.state import apply as apply_group
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import decode_group_record
+from plimsoll_wire.coordinator_records import decode_group_record, decode_marker, in_batch
 from plimsoll_wire.record_sets import iter_records
 from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 
@@ -107,8 +107,12 @@ def replayed(broker: Broker) -> GroupsState:
     for header in iter_headers(data):
         body = data[position + HEADER_SIZE : position + header.length]
         position += header.length
+        marker = decode_marker(header, body) if header.is_control else None
+        if marker is not None:
+            mark(state, marker, header.base_offset)
+            continue
         for offset, key, value in iter_records(header, body):
             record = decode_group_record(key, value)
             assert not isinstance(record, UnknownKeyedRecord)
-            apply_group(state, record, offset)
+            apply_group(state, in_batch(header, record), offset)
     return state

@@ -18,6 +18,7 @@ from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S
 from tests.plimsoll_core.groups.classic_members import a_join
 
+from plimsoll_broker.coordinator.coordinator_shard import QueuedRecord
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import CloseRequest
 from plimsoll_wire.record_sets import KeyValue
@@ -147,7 +148,7 @@ async def test_unreadable_shard_fails_and_reveals_no_part(
     leader = coordinator(members)
     assert await leader.commit(10) is Code.NONE
     shard = leader.shard
-    shard._appends.add([record])
+    shard._appends.add([QueuedRecord(record, None)])
     shard.state.end += 1
     end = shard.state.end
     await until(lambda: all(m.broker.hosted(TOPIC).log.log_end_offset == end for m in members))
@@ -162,7 +163,7 @@ async def test_unreadable_shard_fails_and_reveals_no_part(
 
 async def test_records_of_newer_release_are_skipped_at_load(members: Members) -> None:
     leader = coordinator(members)
-    leader.shard._appends.add([KeyValue(b"\0\x63new", b"x")])
+    leader.shard._appends.add([QueuedRecord(KeyValue(b"\0\x63new", b"x"), None)])
     leader.shard.skip(0)
     assert await leader.commit(10) is Code.NONE
     found = await successor(members, leader)

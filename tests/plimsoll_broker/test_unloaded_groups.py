@@ -20,7 +20,8 @@ from tests.plimsoll_broker.test_replication import until
 from plimsoll_broker.coordinator import loader
 from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
 from plimsoll_broker.coordinator.group_shard import GroupShard
-from plimsoll_broker.coordinator.loader import Rereading, make_room
+from plimsoll_broker.coordinator.loader import make_room
+from plimsoll_broker.coordinator.rereading import Rereading
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o

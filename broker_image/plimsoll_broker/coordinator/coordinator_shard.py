@@ -16,7 +16,8 @@ seconds. Clients repeat a commit two or three times within a third of a second a
 load takes longer on a busy volume. Source: docs/protocol.md §5.8.
 
 `TurnAppends`: a shard's records of one turn of the event loop, written at its end as one batch.
-Records that exceed `max.message.bytes` become several batches. A failing disk takes the replica
+Records that exceed `max.message.bytes` become several batches, and those of a producer's
+transaction get batches of their own. A failing disk takes the replica
 offline, and the shard with it.
 """
 
@@ -26,7 +27,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from plimsoll_broker.background import in_slices
 from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
@@ -35,6 +36,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole
 from plimsoll_core.errors import Code
+from plimsoll_core.ids import ProducerLife
 from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.leader import Leader
@@ -172,6 +174,13 @@ RECORDS_AT_ONCE = 10_000
 """The most records in one batch."""
 
 
+class QueuedRecord(NamedTuple):
+    """A record to append. `producer`: that of the transaction to which it belongs; None: none."""
+
+    record: KeyValue
+    producer: ProducerLife | None
+
+
 class TurnAppends:
     """Collects the records that one shard decides in a turn of the event loop, and appends them to
     the log at its end. For one partition and leader epoch."""
@@ -183,7 +192,7 @@ class TurnAppends:
         self._hosted = hosted
         self._leader = leader
         # Records that are decided and applied, to be written before other tasks run.
-        self._queue: list[KeyValue] = []
+        self._queue: list[QueuedRecord] = []
         self._due = False
 
     @property
@@ -200,7 +209,7 @@ class TurnAppends:
         """Return True if one batch can hold the record."""
         return size_of(record) <= self.record_bytes_max
 
-    def add(self, records: list[KeyValue]) -> None:
+    def add(self, records: list[QueuedRecord]) -> None:
         """Queue records, in order after those queued before, to be appended at the end of this turn
         of the event loop."""
         self._queue += records
@@ -209,18 +218,18 @@ class TurnAppends:
             asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
-        """Append all queued records: as one batch if they fit, otherwise as several. Drop what is
+        """Append all queued records, as few batches as their order permits. Drop what is
         left once this leader epoch has ended or the disk has failed. A bug here is on the commit
         path, so it is not caught."""
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
         stamp_ms = manager.wall_clock.stamp_ms()
-        for records in self._batches(queue):
+        for producer, records in self._batches(queue):
             place = next_place(hosted.replica, self._leader)
             if place is None:
                 return  # leadership ended; the replica has failed the waiting requests
-            data = write_batch(records, stamp_ms)
+            data = write_batch(records, stamp_ms, producer)
             header = parse_header(data)
             written = manager.driver.append_produced(hosted, memoryview(data), header, place, None)
             manager.touch(hosted)
@@ -229,21 +238,24 @@ class TurnAppends:
             manager.traffic.bytes_in += header.length
             manager.traffic.records_in += header.count
 
-    def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
-        """Yield the records in order, in portions of at most RECORDS_AT_ONCE records that fit in
-        one batch of max.message.bytes."""
+    def _batches(
+        self, queue: list[QueuedRecord]
+    ) -> Iterator[tuple[ProducerLife | None, list[KeyValue]]]:
+        """Yield the records in order, with their producer, in portions of at most RECORDS_AT_ONCE
+        records that fit in one batch of max.message.bytes."""
         room = self._hosted.max_message_bytes - HEADER_SIZE
         batch: list[KeyValue] = []
-        size = 0
-        for record in queue:
+        size, producer = 0, None
+        for record, of in queue:
             more = size_of(record)
-            if batch and (size + more > room or len(batch) >= RECORDS_AT_ONCE):
-                yield batch
+            full = size + more > room or len(batch) >= RECORDS_AT_ONCE
+            if batch and (full or of != producer):
+                yield producer, batch
                 batch, size = [], 0
             batch.append(record)
-            size += more
+            producer, size = of, size + more
         if batch:
-            yield batch
+            yield producer, batch
 
 
 class ShardPhase(Enum):
@@ -308,6 +320,10 @@ class CoordinatorShard(ABC, Generic[RecordT, OperationT]):
     @abstractmethod
     def _encoded(self, record: RecordT) -> KeyValue:
         """Return the record's key and value."""
+
+    def _producer(self, record: RecordT) -> ProducerLife | None:
+        """Return the producer with the transaction that the record belongs to; None if to none."""
+        return None
 
     @abstractmethod
     def _applied(self, key: str | None, records: list[tuple[int, RecordT]], size: int) -> None:
@@ -483,7 +499,8 @@ class CoordinatorShard(ABC, Generic[RecordT, OperationT]):
             return Code.MESSAGE_TOO_LARGE
         placed = list(enumerate(records, self._appends.next_offset))
         self._applied(key, placed, sum(map(size_of, encoded)))
-        self._appends.add(encoded)
+        producers = map(self._producer, records)
+        self._appends.add(list(map(QueuedRecord, encoded, producers)))
         return Code.NONE
 
     # --- time -----------------------------------------------------------------------------------

@@ -20,20 +20,23 @@ from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.led_shards import LedShards
 from plimsoll_broker.coordinator.loader import delete_asked, load, load_again, make_room
-from plimsoll_broker.coordinator.verifier import ServedTransactions
+from plimsoll_broker.coordinator.verifier import ServedTransactions, Verifier
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.coordination.outcome import RefusedAsWhole, told
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
 from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.operations import ForgetTopics, ListGroups, Operation
 from plimsoll_core.groups.settings import GroupSettings
+from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.replica_values import Append
 from plimsoll_process.waits import set_within
+from plimsoll_wire.control_records import EndMarker
 
 GROUPS_AT_ONCE = 500
 """The most groups listed in one turn of the event loop, which takes about a millisecond."""
@@ -46,9 +49,9 @@ waits for that to delete offsets of deleted topics."""
 
 class Coordinators:
     """The group coordinators of one broker: a `GroupShard` for each partition of
-    `__consumer_offsets` that it leads. Implements `PartitionWatcher`. `topics` has that topic
-    created when it is missing. `memory`: the memory budget of all groups; None for the default.
-    `transactions`: this broker's part in transactions; None if it has none."""
+    `__consumer_offsets` that it leads. Implements `PartitionWatcher` and `MarkerTaker`. `topics`
+    has that topic created when it is missing. `memory`: the memory budget of all groups; None for
+    the default. `transactions`: this broker's part in transactions; None if it has none."""
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Coordinators:
         self._settings = settings
         self._led = LedShards(manager, GROUP_OFFSETS, self._new_shard, self._ended)
         self._kick = self._led.kick
+        manager.marker_takers[GROUP_OFFSETS] = self
 
     @property
     def manager(self) -> ReplicaManager:
@@ -83,6 +87,16 @@ class Coordinators:
         """Note a step of a partition of `__consumer_offsets` that may have begun or ended to be led
         here."""
         self._led.stepped(hosted)
+
+    def write_marker(
+        self, hosted: Hosted, producer: ProducerLife, marker: EndMarker
+    ) -> Append | Code:
+        """Append the end marker of a transaction to a partition of `__consumer_offsets`, by its
+        shard. Implements `MarkerTaker`."""
+        shard = self._led.find(hosted.key)
+        if shard is None or shard.hosted is not hosted:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        return shard.write_marker(producer, marker)
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """If the new metadata image lacks a topic of the old one, have the task check all shards
@@ -145,6 +159,40 @@ class Coordinators:
         asker = Asker()
         asker.answer(shard)
         return asker
+
+    def may_transact(self, group_id: str, producer: ProducerLife) -> bool:
+        """Return True if offsets of a group can be added to the producer's transaction without
+        asking its coordinator, or will be refused without that."""
+        leader = self._leader_of(group_id)
+        if leader is None:
+            return True
+        hosted, _ = leader
+        return hosted.replica.check_in_transaction(producer) is not Code.NOT_ENOUGH_REPLICAS
+
+    async def verify(
+        self, verifier: Verifier, transactional_id: str, group_id: str, producer: ProducerLife
+    ) -> RefusedAsWhole | None:
+        """Ask the transaction's coordinator whether the group's partition is part of the producer's
+        open transaction, and record the answer. A marker that arrives meanwhile withdraws it.
+        Return the refusal of the offsets, None if they may be decided."""
+        found = self._leader_of(group_id)
+        if found is None:
+            return None
+        hosted, leader = found
+        partition = TopicPartition(hosted.name, hosted.key.index)
+        verification = leader.verified.begin(producer)
+        code = (await verifier.verify(transactional_id, producer, [partition]))[partition]
+        confirmed = code is Code.NONE
+        leader.verified.end(producer.producer_id, verification, confirmed=confirmed)
+        if confirmed:
+            return None
+        return RefusedAsWhole(told(code) if code is Code.NOT_ENOUGH_REPLICAS else code)
+
+    def _leader_of(self, group_id: str) -> tuple[Hosted, Leader] | None:
+        """Return the group's partition here and the leader that its shard has; None if no shard
+        here coordinates the group."""
+        shard = self._shard(group_id)
+        return (shard.hosted, shard.leader) if isinstance(shard, GroupShard) else None
 
     def list_groups(self, op: ListGroups) -> Iterator[Asker]:
         """Yield askers for lists of groups, each for up to GROUPS_AT_ONCE groups of one shard. Each

@@ -2,7 +2,8 @@
 
 It decides nothing: `plimsoll_core.groups.step` does, and only `apply` changes durable state. Its
 life and its appends are those of every `CoordinatorShard`. Groups for which there is no memory are
-unloaded, deleted and loaded again here. Source: docs/protocol.md §5.8.
+unloaded, deleted and loaded again here. The end markers of transactions are written here, since
+they decide offsets. Source: docs/protocol.md §4.14, §5.8.
 """
 
 from __future__ import annotations
@@ -14,19 +15,31 @@ from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.coordinator_shard import CoordinatorShard, ShardPhase
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_broker.replication.transactional_appends import append_marker
+from plimsoll_core.coordination.outcome import RefusedAsWhole, refuse, told
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.memory import GroupMemory
-from plimsoll_core.groups.operations import DeleteGroup, DeleteUnloaded, GroupShrunk, Operation
-from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.operations import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteUnloaded,
+    GroupShrunk,
+    Operation,
+)
+from plimsoll_core.groups.records import GroupRecord, TransactionMarked
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.state import GroupsState, apply, skip
+from plimsoll_core.groups.state import GroupsState, apply, mark, skip
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, loaded_again, step
 from plimsoll_core.groups.turn import GroupTurn, SoftState
+from plimsoll_core.ids import ProducerLife
 from plimsoll_core.replica.leader import Leader
-from plimsoll_wire.coordinator_records import encode_group_record
+from plimsoll_core.replica.replica_values import Append
+from plimsoll_wire.control_records import EndMarker
+from plimsoll_wire.coordinator_records import encode_group_record, producer_of
 from plimsoll_wire.record_sets import KeyValue
 
+_OF_PRODUCERS = (Code.INVALID_PRODUCER_EPOCH,)
+"""The errors of a partition that a producer of transactions knows."""
 DELETIONS_MAX = 1_000
 """The most groups of one shard that wait to be deleted after their keys are read from the log."""
 
@@ -41,6 +54,12 @@ class GivesUp(Protocol):
 
     def give_up_all(self) -> None:
         """Call `give_up` for each group of which this pass has applied records, or may apply."""
+
+    def reads(self, group_id: str) -> bool:
+        """Return True if this pass has applied records of the group and may apply more."""
+
+    def mark_later(self, marker: TransactionMarked, offset: int) -> None:
+        """Apply a marker that was written behind the end of this pass to its groups, at the end."""
 
 
 class GroupShard(CoordinatorShard[GroupRecord, Operation]):
@@ -84,6 +103,10 @@ class GroupShard(CoordinatorShard[GroupRecord, Operation]):
     def apply(self, record: GroupRecord, offset: int) -> None:
         """Apply a record of an unloaded group that is being loaded again."""
         apply(self.state, record, offset)
+
+    def replay_marker(self, marker: TransactionMarked, offset: int) -> None:
+        """Apply an end marker read from the log while loading."""
+        mark(self.state, marker, offset)
 
     def unload(self, group_id: str) -> None:
         """Drop a group's state for lack of memory; its records stay in the log. Its clients get
@@ -161,6 +184,53 @@ class GroupShard(CoordinatorShard[GroupRecord, Operation]):
             if not isinstance(answer, GroupShrunk):
                 return answer
 
+    # --- transactions ---------------------------------------------------------------------------
+
+    def write_marker(self, producer: ProducerLife, marker: EndMarker) -> Append | Code:
+        """Append the end marker of a producer's transaction behind all that was decided before, and
+        apply it. Return its place in the log, or the error: COORDINATOR_LOAD_IN_PROGRESS unless the
+        shard is active; the sender tries again."""
+        if self.phase is not ShardPhase.ACTIVE or not self.leads:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS
+        self._appends.write()
+        stamp_ms = self._clock.stamp_ms()
+        placed = append_marker(self._manager, self.hosted, producer, marker, stamp_ms)
+        if isinstance(placed, Append):
+            marked = TransactionMarked(producer_id=producer.producer_id, commits=marker.commits)
+            self._mark(marked, placed.base_offset)
+            return placed
+        assert isinstance(placed, Code), "a marker has no sequence, so it is no duplicate"
+        return placed
+
+    def _mark(self, marked: TransactionMarked, offset: int) -> None:
+        """Apply a marker that was appended now. Have offsets of deleted topics looked for if it
+        has decided any: they stay while a transaction holds them."""
+        rereading = self.rereading
+        if rereading is None:
+            decided = mark(self.state, marked, offset)
+        else:
+            rereading.mark_later(marked, offset)
+            decided = mark(self.state, marked, offset, lambda one: not rereading.reads(one))
+        image, groups = self._manager.image, self.state.groups
+        for one in decided:
+            group = groups.get(one.group_id)
+            held = None if group is None else group.offsets.get(one.topic, {}).get(one.partition)
+            topic_id = None if held is None else held.topic_id
+            if image is not None and topic_id is not None and topic_id not in image.topics:
+                self.sweep_due = True
+                self.kick()
+                return
+
+    def _refusal(self, op: Operation, asker: Asker | None) -> GroupOutcome | None:
+        """Return the outcome that refuses offsets of a transaction which this partition is not
+        known to be part of; None for any other operation."""
+        if not isinstance(op, CommitOffsets) or op.producer is None:
+            return None
+        code = self.hosted.replica.check_in_transaction(op.producer)
+        if code is Code.NONE:
+            return None
+        return refuse(op.group_id, asker, code if code in _OF_PRODUCERS else told(code))
+
     # --- as every shard -------------------------------------------------------------------------
 
     def _loaded(self) -> None:
@@ -178,13 +248,16 @@ class GroupShard(CoordinatorShard[GroupRecord, Operation]):
         if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
             self._delete_later(op.group_id, asker)
             return None
-        outcome = step(self._turn(), op, asker)
+        outcome = self._refusal(op, asker) or step(self._turn(), op, asker)
         if self.state.memory.of_broker.wants_room:
             self.kick()
         return outcome
 
     def _encoded(self, record: GroupRecord) -> KeyValue:
         return encode_group_record(record)
+
+    def _producer(self, record: GroupRecord) -> ProducerLife | None:
+        return producer_of(record)
 
     def _applied(self, key: str | None, records: list[tuple[int, GroupRecord]], size: int) -> None:
         """Apply records, and charge their bytes to the group's owner."""

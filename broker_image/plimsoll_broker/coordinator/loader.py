@@ -18,11 +18,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from plimsoll_broker.background import in_slices
 from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.coordinator.rereading import Rereading
 from plimsoll_broker.coordinator.shard_log import (
     LoadSlices,
     UnreadableLog,
@@ -34,10 +33,12 @@ from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.memory import UNLOADED_BYTES, GroupMemory
 from plimsoll_core.groups.operations import DeleteGroup
-from plimsoll_core.groups.records import GroupRecord, GroupStored, OffsetCommitted
-from plimsoll_core.groups.state import UnloadedGroup
+from plimsoll_core.groups.records import (
+    GroupRecord,
+    TransactionMarked,
+)
 from plimsoll_wire.batches import BatchHeader
-from plimsoll_wire.coordinator_records import decode_group_record
+from plimsoll_wire.coordinator_records import decode_group_record, decode_marker, in_batch
 
 logger = logging.getLogger("plimsoll.loader")
 _SPARE_PART = 4
@@ -150,50 +151,6 @@ async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, s
 # --- reading again --------------------------------------------------------------------------------
 
 
-class Rereading:
-    """The groups with records that one pass through a shard's log applies again. `group_ids`: None
-    for all groups that are not loaded when the pass begins. `keys_alone`: True if the groups are to
-    be deleted, so that members and offset metadata are left out. `names`: with `group_ids`, these
-    ids; without, the ids found so far; in both cases less those that `give_up` removed."""
-
-    def __init__(
-        self, shard: GroupShard, group_ids: Iterable[str] | None, *, keys_alone: bool
-    ) -> None:
-        self.names: set[str] = set() if group_ids is None else set(group_ids)
-        self._shard = shard
-        # Groups that are served; None if only named groups are read.
-        self._others = set(shard.state.groups) if group_ids is None else None
-        self.keys_alone = keys_alone
-
-    def give_up(self, group_id: str) -> None:
-        """Ignore the further records of this group in this pass, because there is no memory for the
-        group; the group stays unloaded."""
-        self.names.discard(group_id)
-        if self._others is not None:
-            self._others.add(group_id)
-
-    def give_up_all(self) -> None:
-        """Call `give_up` for each group of which this pass has applied records, or may apply."""
-        for group_id in list(self.names):
-            self.give_up(group_id)
-
-    def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record of the log to the shard if it belongs to a group that this pass reads."""
-        group_id = record.group_id
-        if group_id not in self.names:
-            if self._others is None or group_id in self._others:
-                return
-            self.names.add(group_id)
-            if group_id not in self._shard.state.unloaded:
-                self._shard.state.keep_name(group_id, UnloadedGroup("", 0, 0))
-        match record:
-            case OffsetCommitted() if self.keys_alone:
-                record = replace(record, metadata="")
-            case GroupStored() if self.keys_alone:
-                record = replace(record, members=())
-        self._shard.apply(record, offset)
-
-
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
     """Return the ids of unloaded groups to delete in the next pass: in the order of the requests,
     as many as have keys that fit in the memory reserved for deletions; at least one if any waits,
@@ -265,8 +222,8 @@ async def load(
     if not shard.leads:
         return
     began_s, end = time.monotonic(), hosted.log.log_end_offset
-    slices = LoadSlices()
-    if not await _read(manager, _Pass(shard, shard.replay, slices, RoomOfPass(shards)), end):
+    slices, room = LoadSlices(), RoomOfPass(shards)
+    if not await _read(manager, _Pass(shard, shard.replay, shard.replay_marker, slices, room), end):
         return
     if shard.leads:
         shard.reload_due = shard.holds_back
@@ -357,8 +314,9 @@ async def _read_again(
     # A group may have been unloaded in the turn of a commit, before that is in the log.
     end = shard.write()
     room = None if rereading.keys_alone else RoomOfPass(shards)
-    reading = _Pass(shard, rereading.replay, LoadSlices(), room)
+    reading = _Pass(shard, rereading.replay, rereading.mark, LoadSlices(), room)
     done = await _read(manager, reading, end)
+    rereading.end()
     return done and shard.leads
 
 
@@ -398,12 +356,14 @@ def _say_unloaded(shard: GroupShard) -> None:
 
 
 class _Pass(NamedTuple):
-    """One pass through a shard's log. `replay`: called with each known record and its offset.
+    """One pass through a shard's log. `replay`: called with each known record and its offset;
+    `mark`: with each end marker of a transaction.
     `room`: unloads groups, of any shard, when memory runs out during the pass; None if none may be
     unloaded."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
+    mark: Callable[[TransactionMarked, int], None]
     slices: LoadSlices
     room: RoomOfPass | None
 
@@ -419,14 +379,17 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
 
 
 async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
-    """Decode a batch, and call the pass's `replay` with each of its records; skip control batches
-    and unknown records. Unload groups when memory runs out, if the pass permits it. Return early if
-    leadership ends. Raise UnreadableLog if the batch cannot be decoded."""
+    """Decode a batch, and call the pass's `replay` with each of its records, or `mark` with its
+    end marker; skip unknown records. Unload groups when memory runs out, if the pass permits it.
+    Return early if leadership ends. Raise UnreadableLog if the batch cannot be decoded."""
     shard, slices = reading.shard, reading.slices
     memory = shard.state.memory.of_broker
+    marker = decode_marker(header, body) if header.is_control else None
+    if marker is not None:
+        reading.mark(marker, header.base_offset)
     for offset, record in read_records(shard, header, body, decode_group_record):
         if record is not None:
-            reading.replay(record, offset)
+            reading.replay(in_batch(header, record), offset)
             if reading.room is not None and memory.is_over:
                 await reading.room.make_after(shard, record.group_id, memory)
         slices.count += 1

@@ -145,8 +145,10 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
     ApiKey.INIT_PRODUCER_ID: HERE,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: by_request(8, 32),
     ApiKey.ADD_PARTITIONS_TO_TXN: lambda asked, _: asked.size + asked.numbers(4) * VALUES,
+    ApiKey.ADD_OFFSETS_TO_TXN: HERE,
     ApiKey.END_TXN: HERE,
     ApiKey.WRITE_TXN_MARKERS: by_request(4, 16),
+    ApiKey.TXN_OFFSET_COMMIT: ITS_OWN,
     ApiKey.DESCRIBE_ACLS: lambda _, there: len(there.image.security.acls) * RULE,
     ApiKey.CREATE_ACLS: by_request(8, MESSAGE),
     ApiKey.DELETE_ACLS: lambda asked, there: (

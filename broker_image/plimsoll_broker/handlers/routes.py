@@ -31,6 +31,7 @@ from plimsoll_broker.handlers.groups.membership import (
     refuse_heartbeat,
 )
 from plimsoll_broker.handlers.groups.offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from plimsoll_broker.handlers.groups.transactional_offsets import TXN_OFFSET_COMMIT
 from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.long_work import Aside, ConnectionLines
 from plimsoll_broker.handlers.metadata import metadata
@@ -49,6 +50,7 @@ from plimsoll_broker.handlers.security.acls import create_acls, delete_acls, des
 from plimsoll_broker.handlers.security.client_quotas import alter_quotas, describe_quotas
 from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
 from plimsoll_broker.handlers.topic_changes import create_partitions, create_topics, delete_topics
+from plimsoll_broker.handlers.transactions.adding_offsets import add_offsets
 from plimsoll_broker.handlers.transactions.listing import (
     DESCRIBE_TRANSACTIONS,
     list_transactions,
@@ -108,10 +110,14 @@ _APIS: dict[ApiKey, GroupApi] = {
 }
 
 
+_IN_TRANSACTIONS: dict[ApiKey, GroupApi] = {ApiKey.TXN_OFFSET_COMMIT: TXN_OFFSET_COMMIT}
+
+
 def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey, Handler]:
     """Return the handlers of the group APIs."""
     lines = ConnectionLines()
-    found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
+    apis = _APIS if coordinators.transactions is None else _APIS | _IN_TRANSACTIONS
+    found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in apis.items()}
     return {
         ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(
             view, coordinators.topics, coordinators.transactions
@@ -169,7 +175,9 @@ def routes(
 OF_TRANSACTIONS = frozenset(
     {
         ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
     }
@@ -183,6 +191,7 @@ def transaction_handlers(
     """Return the handlers of the APIs that ask transaction coordinators, for clients."""
     return {
         ApiKey.ADD_PARTITIONS_TO_TXN: TransactionHandler(ADD_PARTITIONS, coordinators, aside),
+        ApiKey.ADD_OFFSETS_TO_TXN: add_offsets(coordinators, aside),
         ApiKey.END_TXN: TransactionHandler(END_TRANSACTION, coordinators, aside),
         ApiKey.DESCRIBE_TRANSACTIONS: TransactionHandler(
             DESCRIBE_TRANSACTIONS, coordinators, aside

@@ -7,6 +7,8 @@
 makes and drops it; the whole data path passes it around.
 
 `PartitionWatcher`: the interface by which the replica manager tells group coordinators of steps.
+
+`MarkerTaker`: the interface by which they write the end markers of transactions.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHE
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, integer_of, raised
 from plimsoll_core.cluster.topic_names import is_internal
+from plimsoll_core.errors import Code
+from plimsoll_core.ids import ProducerLife
 from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.replica_values import Append
 from plimsoll_wire.compression import CODECS
+from plimsoll_wire.control_records import EndMarker
 
 MAX_MESSAGE_BYTES = 1_048_588
 
@@ -171,6 +177,16 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         """Remove and return the partition. Return None if it is not hosted."""
         self._by_name.clear()
         return self.pop(key, None)
+
+
+class MarkerTaker(Protocol):
+    """Writes the end markers of an internal topic's partitions in place of `MarkerWriter`.
+    `Coordinators` implements it: a marker changes what its shard knows."""
+
+    def write_marker(
+        self, hosted: Hosted, producer: ProducerLife, marker: EndMarker
+    ) -> Append | Code:
+        """Append the marker, and return its place in the log, or the error."""
 
 
 class PartitionWatcher(Protocol):

@@ -26,6 +26,7 @@ from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partitions import (
     Hosted,
     HostedPartitions,
+    MarkerTaker,
     PartitionWatcher,
     log_config,
     owner_of,
@@ -155,6 +156,8 @@ class ReplicaManager:
         # Called for each partition of a topic at the end of a turn in which it was touched, by the
         # topic's name.
         self.watchers: dict[str, PartitionWatcher] = {}
+        # By the name of an internal topic: it writes the markers of its partitions.
+        self.marker_takers: dict[str, MarkerTaker] = {}
         self.fetchers = fetchers(self)
 
     @property

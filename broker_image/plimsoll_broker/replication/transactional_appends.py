@@ -132,8 +132,12 @@ class MarkerWriter:
         if hosted is None:
             waiting.told(one, manager.missing(manager.topic_id(topic), index))
             return
-        stamp_ms = manager.wall_clock.stamp_ms()
-        placed = append_marker(manager, hosted, one.producer, one.marker, stamp_ms)
+        taker = manager.marker_takers.get(topic)
+        if taker is not None:
+            placed: Append | Duplicate | Code = taker.write_marker(hosted, one.producer, one.marker)
+        else:
+            stamp_ms = manager.wall_clock.stamp_ms()
+            placed = append_marker(manager, hosted, one.producer, one.marker, stamp_ms)
         if not isinstance(placed, Append):
             assert isinstance(placed, Code), "a marker has no sequence, so it is no duplicate"
             waiting.told(one, placed)

@@ -145,8 +145,8 @@ def delete_group(
     turn: GroupTurn, op: DeleteGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """Delete a group without members, its offsets first, at most `OFFSETS_AT_ONCE` of them: answer
-    `GroupDeleted`, or `GroupShrunk` if offsets remain. Refuse a group that does not exist or has
-    members."""
+    `GroupDeleted`, or `GroupShrunk` if offsets remain. Refuse a group that does not exist, has
+    members, or has offsets in an open transaction."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -155,7 +155,7 @@ def delete_group(
             f"Group {op.group_id} has members. Stop its consumers first, then repeat the request."
         )
         return refuse(op.group_id, token, Code.NON_EMPTY_GROUP, message)
-    return _tombstones(group, token)
+    return _whole_deleted(group, token)
 
 
 def delete_unloaded(
@@ -164,7 +164,19 @@ def delete_unloaded(
     """Delete an unloaded group by those of its records that were read into memory. If there are
     none, answer that the group does not exist."""
     group = turn.state.groups.get(op.group_id)
-    return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
+    return no_such_group(op.group_id, token) if group is None else _whole_deleted(group, token)
+
+
+def _whole_deleted(group: Group, token: object) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Return the outcome that deletes a group, or the refusal if an open transaction would commit
+    offsets of it: the tombstones would take these out of the transaction."""
+    if group.pending is None:
+        return _tombstones(group, token)
+    message = (
+        f"An open transaction commits offsets of group {group.group_id}. Stop its producers, or "
+        "wait for the transaction's timeout, then repeat the request."
+    )
+    return refuse(group.group_id, token, Code.NON_EMPTY_GROUP, message)
 
 
 def _tombstones(group: Group, token: object) -> CoordinatorOutcome[GroupRecord, Operation]:

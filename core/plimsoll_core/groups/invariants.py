@@ -21,6 +21,7 @@ from plimsoll_core.groups.records import (
     GroupRecord,
     GroupStored,
     OffsetCommitted,
+    OffsetPending,
     StoredMember,
 )
 from plimsoll_core.groups.turn import GroupTurn
@@ -49,8 +50,10 @@ class GroupLog:
                 self._stored[record.group_id] = record
             case GroupForgotten(group_id=group_id):
                 self._stored.pop(group_id, None)
-            case OffsetCommitted(group_id=group_id):
-                made_in, stored = self._generation_of(record), self._stored.get(group_id)
+            case OffsetCommitted() | OffsetPending():
+                group_id = record.group_id
+                commit = record.commit if isinstance(record, OffsetPending) else record
+                made_in, stored = self._generation_of(commit), self._stored.get(group_id)
                 if made_in is not None and stored is not None and made_in < stored.generation:
                     yield (
                         f"NoStaleCommit: a commit of generation {made_in} of {group_id} lies "

@@ -28,6 +28,9 @@ TOPIC_BYTES = 320
 """Bytes charged for each topic of a group, with its table of partitions."""
 OFFSET_BYTES = 208
 """Bytes charged for each committed offset, besides its metadata."""
+PENDING_BYTES = 768
+"""Bytes charged for each offset in an open transaction, besides its metadata: in its group, and
+among those of its producer."""
 GENERATION_BYTES = 512
 MEMBER_BYTES = 1_536
 """Bytes charged for each member of a stored generation, besides its own data."""
@@ -141,6 +144,10 @@ def text_bytes(text: str) -> int:
 
 def offset_bytes(metadata: str) -> int:
     return OFFSET_BYTES + text_bytes(metadata)
+
+
+def pending_bytes(metadata: str) -> int:
+    return PENDING_BYTES + text_bytes(metadata)
 
 
 def stored_bytes(stored: GroupStored | None) -> int:

@@ -15,6 +15,7 @@ from uuid import UUID
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import MembershipOperation
 from plimsoll_core.groups.state import CommittedOffset
+from plimsoll_core.ids import ProducerLife
 
 
 class PartitionOffset(NamedTuple):
@@ -43,11 +44,14 @@ class FetchedOffset(NamedTuple):
     offset: int = -1
     leader_epoch: int = -1
     metadata: str = ""
+    is_stable: bool = True
+    """False if an open transaction would commit another offset, and the request asks for stable
+    ones alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """A client's OffsetCommit. Answered by `OffsetsCommitted`."""
+    """A client's OffsetCommit, or its TxnOffsetCommit. Answered by `OffsetsCommitted`."""
 
     group_id: str
     member_id: str = ""
@@ -60,6 +64,8 @@ class CommitOffsets:
     cluster's applies."""
     principal: str = ""
     """The client's principal: the group is charged to the principal that begins it."""
+    producer: ProducerLife | None = None
+    """The producer with the transaction that these offsets belong to; None for an OffsetCommit."""
     tells_missing_groups: bool = False
     """True from version 9: if the group of a stated generation does not exist, the error is
     GROUP_ID_NOT_FOUND."""
@@ -74,10 +80,12 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """OffsetFetch of some partitions. Answered by `OffsetsFetched`."""
+    """OffsetFetch of some partitions. Answered by `OffsetsFetched`. `stable`: True if offsets that
+    an open transaction may replace are not wanted."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]
+    stable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +97,31 @@ class OffsetsFetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchAllOffsets:
-    """OffsetFetch of all partitions. Answered by `AllOffsetsFetched`."""
+    """OffsetFetch of all partitions. Answered by `AllOffsetsFetched`. `stable`: as for
+    `FetchOffsets`."""
 
     group_id: str
+    stable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AllOffsetsFetched:
     """All committed offsets of a group at one moment, by topic and partition. Later commits do not
-    change the object, so a handler may encode it later, in parts."""
+    change the object, so a handler may encode it later, in parts. `unstable`: the topics and
+    partitions with an offset that is not told, since an open transaction would commit another
+    one."""
 
     topics: dict[str, dict[int, CommittedOffset]]
+    unstable: frozenset[tuple[str, int]] = frozenset()
 
     def offsets(self) -> Iterator[FetchedOffset]:
         """Yield all offsets in the form of an OffsetFetch answer."""
         for topic, partitions in self.topics.items():
             for index, committed in partitions.items():
-                yield fetched(topic, index, committed)
+                if (topic, index) in self.unstable:
+                    yield FetchedOffset(topic, index, is_stable=False)
+                else:
+                    yield fetched(topic, index, committed)
 
 
 def fetched(topic: str, partition: int, committed: CommittedOffset) -> FetchedOffset:

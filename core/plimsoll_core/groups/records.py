@@ -11,6 +11,8 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.ids import ProducerLife
+
 
 class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Record type 1: a group's committed offset of one partition."""
@@ -30,6 +32,26 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Id of the topic; None in a record of an older version."""
     owner: str = ""
     """The principal to which the group is charged; empty in a record of an older version."""
+
+
+class OffsetPending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Record type 1 in a batch of a transaction: an offset that its group has once the transaction
+    commits, and never if it aborts."""
+
+    producer: ProducerLife
+    commit: OffsetCommitted
+
+    @property
+    def group_id(self) -> str:
+        return self.commit.group_id
+
+
+class TransactionMarked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The end marker of a producer's transaction. It decides the producer's pending offsets of all
+    groups of this log; `groups.state.mark` applies it."""
+
+    producer_id: int
+    commits: bool
 
 
 class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -77,4 +99,4 @@ class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group_id: str
 
 
-GroupRecord = OffsetCommitted | OffsetForgotten | GroupStored | GroupForgotten
+GroupRecord = OffsetCommitted | OffsetPending | OffsetForgotten | GroupStored | GroupForgotten

@@ -25,6 +25,9 @@ longer names."""
 GROUP_BYTES_MAX = 4 * 2**20
 """The most bytes of all members' metadata of a group, in all their protocols.
 `GroupTurn.record_bytes_max` bounds the part that goes into one record."""
+PENDING_MAX = 10_000
+"""The most offsets of one transaction in a partition of `__consumer_offsets`. Its marker decides
+all of them at once."""
 SEATS_MAX = 20_000
 """The most members and reserved member ids of all groups of one partition of `__consumer_offsets`,
 shared fairly by principals."""

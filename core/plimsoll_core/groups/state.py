@@ -8,7 +8,7 @@ a decision makes, with the offset that the record will have, and for each record
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sys import intern
 from typing import NamedTuple, assert_never
 from uuid import UUID
@@ -23,15 +23,19 @@ from plimsoll_core.groups.memory import (
     GroupMemory,
     ShardMemory,
     offset_bytes,
+    pending_bytes,
     stored_bytes,
     text_bytes,
 )
+from plimsoll_core.groups.pending_offsets import PendingOffset, PendingOffsets
 from plimsoll_core.groups.records import (
     GroupForgotten,
     GroupRecord,
     GroupStored,
     OffsetCommitted,
     OffsetForgotten,
+    OffsetPending,
+    TransactionMarked,
 )
 
 
@@ -47,10 +51,10 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group:
-    """The durable state of one group. A group exists as long as it has a stored generation or a
-    committed offset."""
+    """The durable state of one group. A group exists as long as it has a stored generation, a
+    committed offset, or one that an open transaction would commit."""
 
-    __slots__ = ("group_id", "offsets", "owner", "size_bytes", "stored", "written_to")
+    __slots__ = ("group_id", "offsets", "owner", "pending", "size_bytes", "stored", "written_to")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -62,7 +66,9 @@ class Group:
         self.stored: GroupStored | None = None
         # By topic and partition, in the order in which they were first committed.
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
-        # One past the group's last record in the log.
+        # Offsets in open transactions; None if there are none.
+        self.pending: PendingOffsets | None = None
+        # One past the group's last record in the log, or the last marker that decided some of it.
         self.written_to = 0
 
     @property
@@ -70,16 +76,27 @@ class Group:
         """True if the group's last stored generation has members."""
         return self.stored is not None and bool(self.stored.members)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Group):
-            return NotImplemented
-        return (self.group_id, self.stored, self.offsets, self.written_to, self.owner) == (
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Return True if an open transaction would commit an offset of this partition."""
+        return self.pending is not None and self.pending.has(topic, partition)
+
+    def holds_as(self, other: Group | None) -> bool:
+        """Return True if both are one group with the same content, also if they were read from a
+        log before and after it was cleaned."""
+        if other is None:
+            return False
+        return (self.group_id, self.stored, self.offsets, self.owner, self.pending) == (
             other.group_id,
             other.stored,
             other.offsets,
-            other.written_to,
             other.owner,
+            other.pending,
         )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Group):
+            return NotImplemented
+        return self.written_to == other.written_to and self.holds_as(other)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -99,7 +116,8 @@ class GroupsState:
     share; None for a budget of their own."""
 
     __slots__ = (
-        "_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded",
+        "_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "pending",
+        "unloaded",
     )  # fmt: skip
 
     def __init__(self, memory: GroupMemory | None = None) -> None:
@@ -116,6 +134,8 @@ class GroupsState:
         self.end = 0
         # Number of committed offsets of all groups.
         self.offsets = 0
+        # By producer id: the number of its pending offsets, by group.
+        self.pending: dict[int, dict[str, int]] = {}
         # Groups that exist no more: one past each one's last record, until that is committed.
         self._gone: dict[str, int] = {}
 
@@ -157,6 +177,10 @@ class GroupsState:
             return
         offsets = sum(map(len, group.offsets.values()))
         self.offsets -= offsets
+        if group.pending is not None:
+            offsets += len(group.pending)
+            for producer_id, count in group.pending.producers():
+                self.undecided(producer_id, group_id, -count)
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
         keys_bytes = GROUP_BYTES + offsets * OFFSET_BYTES + len(group.offsets) * TOPIC_BYTES
@@ -207,12 +231,26 @@ class GroupsState:
         self.memory.groups.take(group.owner, 1)
 
     def ends(self, group: Group) -> None:
-        """Remove a group that has no stored generation and no offset left. Only `apply` may call
+        """Remove a group of which nothing is left. Only `apply` may call
         it."""
         del self.groups[group.group_id]
         self._gone[group.group_id] = group.written_to
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
+
+    def undecided(self, producer_id: int, group_id: str, more: int) -> None:
+        """Count `more` pending offsets of a producer in a group, which may be negative. Only
+        `apply`, `mark` and `unload` may call it."""
+        groups = self.pending.setdefault(producer_id, {})
+        groups[group_id] = groups.get(group_id, 0) + more
+        if not groups[group_id]:
+            del groups[group_id]
+            if not groups:
+                del self.pending[producer_id]
+
+    def pending_of(self, producer_id: int) -> int:
+        """Return the number of the producer's pending offsets in all groups."""
+        return sum(self.pending.get(producer_id, {}).values())
 
     def committed(self, high_watermark: int) -> None:
         """Forget the end offsets of deleted groups at or below the new high watermark, since
@@ -235,6 +273,8 @@ def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
     match record:
         case OffsetCommitted():
             _commit(state, record, offset)
+        case OffsetPending():
+            _pend(state, record, offset)
         case OffsetForgotten():
             _forget_offset(state, record, offset)
         case GroupStored():
@@ -250,6 +290,36 @@ def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
             _drop_if_empty(state, group)
         case _:
             assert_never(record)
+
+
+def mark(
+    state: GroupsState,
+    marker: TransactionMarked,
+    offset: int,
+    reads: Callable[[str], bool] | None = None,
+) -> list[OffsetCommitted]:
+    """Apply the marker that ends a producer's transaction: its pending offsets become committed
+    ones, or are dropped. Return the records of these offsets. `offset`: the marker's offset in the
+    log; `reads`: returns True for each group to which it is applied; None for all groups."""
+    skip(state, offset)
+    decided: list[OffsetCommitted] = []
+    for group_id in list(state.pending.get(marker.producer_id, ())):
+        if reads is not None and not reads(group_id):
+            continue
+        group = state.groups[group_id]
+        assert group.pending is not None, "it is counted"
+        taken = group.pending.take(marker.producer_id)
+        state.undecided(marker.producer_id, group_id, -len(taken))
+        if not group.pending:
+            group.pending = None
+        decided += [one.record for one in taken]
+        for one in taken:
+            state.grow(group, -pending_bytes(one.record.metadata))
+            if marker.commits:
+                _commit(state, one.record, offset, one.place)
+        group.written_to = offset + 1
+        _drop_if_empty(state, group)
+    return decided
 
 
 def skip(state: GroupsState, offset: int) -> None:
@@ -270,11 +340,44 @@ def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
     return group
 
 
-def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
+def _pend(state: GroupsState, record: OffsetPending, offset: int) -> None:
+    commit, producer_id = record.commit, record.producer.producer_id
+    group = _group(state, commit.group_id, commit.owner)
+    if group.pending is None:
+        group.pending = PendingOffsets()
+    before = group.pending.add(producer_id, PendingOffset(offset, commit))
+    state.grow(group, pending_bytes(commit.metadata))
+    if before is None:
+        state.undecided(producer_id, commit.group_id, 1)
+    else:
+        state.grow(group, -pending_bytes(before.record.metadata))
+    group.written_to = offset + 1
+
+
+def _supersede(
+    state: GroupsState, group: Group, record: OffsetCommitted | OffsetForgotten, place: int
+) -> None:
+    """Drop the pending offsets of a partition that `record` replaces. `place`: its offset in the
+    log."""
+    assert group.pending is not None
+    for producer_id, one in group.pending.supersede(record.topic, record.partition, place):
+        state.grow(group, -pending_bytes(one.record.metadata))
+        state.undecided(producer_id, group.group_id, -1)
+    if not group.pending:
+        group.pending = None
+
+
+def _commit(
+    state: GroupsState, record: OffsetCommitted, offset: int, place: int | None = None
+) -> None:
+    """Apply a committed offset. `place`: the offset of its record in the log, if a marker at
+    `offset` commits it."""
     # Once for each record of a load: what is nearly always true is asked without a call.
     group = state.groups.get(record.group_id)
     if group is None or group.owner != record.owner:
         group = _group(state, record.group_id, record.owner)
+    if group.pending is not None:
+        _supersede(state, group, record, offset if place is None else place)
     partitions = group.offsets.get(record.topic)
     if partitions is None:
         # Thousands of groups name the same topics.
@@ -299,6 +402,8 @@ def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
 
 def _forget_offset(state: GroupsState, record: OffsetForgotten, offset: int) -> None:
     group = _group(state, record.group_id)
+    if group.pending is not None:
+        _supersede(state, group, record, offset)
     partitions = group.offsets.get(record.topic, {})
     before = partitions.pop(record.partition, None)
     if before is not None:
@@ -312,5 +417,5 @@ def _forget_offset(state: GroupsState, record: OffsetForgotten, offset: int) -> 
 
 
 def _drop_if_empty(state: GroupsState, group: Group) -> None:
-    if group.stored is None and not group.offsets:
+    if group.stored is None and not group.offsets and group.pending is None:
         state.ends(group)

@@ -292,6 +292,14 @@ class Replica:
             return Code.NONE
         return Code.NONE if leader.verified.admits(producer) else Code.NOT_ENOUGH_REPLICAS
 
+    def check_in_transaction(self, producer: ProducerLife) -> Code:
+        """Return NONE if a coordinator's shard may append a batch of this producer's transaction
+        now, otherwise the error: the producer was fenced, or `check_verified` refuses it."""
+        newest = self.log.producers.newest(producer.producer_id)
+        if newest is not None and newest[0] > producer.epoch:
+            return Code.INVALID_PRODUCER_EPOCH
+        return self.check_verified(producer)
+
     def wrote(self) -> None:
         """Record that the batch permitted by `produce` has been appended to the log."""
         self._end_moved = True

@@ -66,8 +66,10 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
     23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch; or ClusterAction
     24: (_transaction(_Op.WRITE), _topic(_Op.WRITE)),  # AddPartitionsToTxn; from v4 ClusterAction
+    25: (_transaction(_Op.WRITE), _group(_Op.READ)),  # AddOffsetsToTxn
     26: (_transaction(_Op.WRITE),),  # EndTxn
     27: (_cluster(_Op.CLUSTER_ACTION),),  # WriteTxnMarkers
+    28: (_transaction(_Op.WRITE), _group(_Op.READ), _topic(_Op.READ)),  # TxnOffsetCommit
     29: (_cluster(_Op.DESCRIBE),),  # DescribeAcls
     30: (_cluster(_Op.ALTER),),  # CreateAcls
     31: (_cluster(_Op.ALTER),),  # DeleteAcls

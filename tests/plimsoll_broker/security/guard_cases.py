@@ -18,6 +18,22 @@ CLUSTER, TRANSACTION = (
 ON_CLUSTER = {"resource": Type.CLUSTER, "name": "kafka-cluster"}
 ON_MINE = {"resource": Type.TRANSACTIONAL_ID, "name": "mine"}
 OF_MINE = {"transactional_id": "mine", "producer_id": 1, "producer_epoch": 0}
+PENDING = {
+    **OF_MINE,
+    "group_id": "mine",
+    "generation_id": -1,
+    "member_id": "",
+    "group_instance_id": None,
+    "topics": [
+        {
+            "name": "orders",
+            "partitions": [
+                {"partition_index": 0, "committed_offset": 1, "committed_metadata": None}
+            ],
+        }
+    ],
+}
+"""A TxnOffsetCommit."""
 MARKED = {"name": "orders", "partition_indexes": [0]}
 MARKER = {
     "producer_id": 1,
@@ -208,6 +224,12 @@ CASES: list[tuple[ApiKey, dict[str, Any], Code, list[dict[str, Any]]]] = [
         {"transactions": []},
         CLUSTER,
         [{"operation": Op.CLUSTER_ACTION, **ON_CLUSTER}],
+    ),
+    (
+        ApiKey.TXN_OFFSET_COMMIT,
+        PENDING,
+        TRANSACTION,
+        [{"operation": Op.WRITE, **ON_MINE}],
     ),
     (
         ApiKey.END_TXN,

@@ -10,7 +10,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_broker.described import ORDERS, an_image
-from tests.plimsoll_broker.security.guard_cases import CASES, PARTITION, TOPIC, Op, of_topic
+from tests.plimsoll_broker.security.guard_cases import (
+    CASES,
+    GROUP,
+    OF_MINE,
+    PARTITION,
+    TOPIC,
+    TRANSACTION,
+    Op,
+    Type,
+    of_topic,
+)
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
 
 from plimsoll_broker.handlers.long_work import Aside
@@ -138,9 +148,20 @@ async def test_authorization_that_is_off_asks_for_no_rights(
     assert reached.value.behalf is None
 
 
+async def test_offsets_are_added_by_two_rights() -> None:
+    asked = {**OF_MINE, "group_id": "mine"}
+    write = a_rule(Op.WRITE, "mine", Type.TRANSACTIONAL_ID)
+    read = a_rule(Op.READ, "mine", Type.GROUP)
+    for rules, code in (([read], TRANSACTION), ([write], GROUP)):
+        alice = AskedByAlice(Secured(Mode.ENFORCE, *rules))
+        assert alice(ApiKey.ADD_OFFSETS_TO_TXN, asked).error_code == code
+    with pytest.raises(Reached):
+        AskedByAlice(Secured(Mode.ENFORCE, write, read))(ApiKey.ADD_OFFSETS_TO_TXN, asked)
+
+
 async def test_every_guarded_api_is_tested_here() -> None:
     assert {int(key) for key in GUARDS} | {int(ApiKey.API_VERSIONS)} == set(REQUIREMENTS)
-    tried = {key for key, *_ in CASES} | {ApiKey.METADATA}
+    tried = {key for key, *_ in CASES} | {ApiKey.METADATA, ApiKey.ADD_OFFSETS_TO_TXN}
     assert {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} == tried
     free = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
     free |= {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT}

@@ -15,7 +15,7 @@ import pytest
 from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.coordinating_brokers import TOPIC, Member
 from tests.plimsoll_broker.group_harness import NOBODY, join_of
-from tests.plimsoll_broker.security.guard_cases import CASES
+from tests.plimsoll_broker.security.guard_cases import CASES, OF_MINE
 from tests.plimsoll_broker.security.secured import NO_OPERATIONS, Secured
 from tests.plimsoll_broker.security.test_group_rights import CASES as GROUP_CASES
 from tests.plimsoll_broker.test_batch_checks import produced
@@ -101,6 +101,11 @@ def requests(name: str) -> list[Request]:
         (ApiKey.ADD_PARTITIONS_TO_TXN, 3, an_addition(name)),
         (ApiKey.ADD_PARTITIONS_TO_TXN, 4, a_verification(name)),
         (ApiKey.LIST_TRANSACTIONS, 1, A_LIST),
+        (
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            SUPPORTED[ApiKey.ADD_OFFSETS_TO_TXN].last,
+            named({**OF_MINE, "group_id": "mine"}, name),
+        ),
     ]
     return [one for one in found if one[0] not in OF_BROKERS]
 

@@ -23,10 +23,12 @@ from plimsoll_core.groups.records import (
     GroupRecord,
     GroupStored,
     OffsetCommitted,
+    OffsetPending,
     StoredMember,
+    TransactionMarked,
 )
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.state import GroupsState, apply
+from plimsoll_core.groups.state import GroupsState, apply, mark
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, step
 from plimsoll_core.groups.turn import GroupTurn, SoftState
 from plimsoll_core.ids import LeaderEpoch, PartitionEpoch
@@ -85,7 +87,7 @@ class CoordinatorModel:
         self, image: ClusterImage, settings: GroupSettings | None = None, *, looks_on: bool = False
     ) -> None:
         self.looks_on = looks_on
-        self.log: list[GroupRecord] = []
+        self.log: list[GroupRecord | TransactionMarked] = []
         self.answers: list[tuple[object, object]] = []
         self.refuses = Code.NONE
         self.holds = False
@@ -123,7 +125,8 @@ class CoordinatorModel:
         code = self.refuses if outcome.records else Code.NONE
         if code is Code.NONE:
             for record in outcome.records:
-                assert decode_group_record(*encode_group_record(record)) == record
+                commit = record.commit if isinstance(record, OffsetPending) else record
+                assert decode_group_record(*encode_group_record(record)) == commit
                 self.wrong += self.history.add(record)
                 apply(self.turn.state, record, len(self.log))
                 self.log.append(record)
@@ -172,8 +175,19 @@ class CoordinatorModel:
     def replayed(self) -> GroupsState:
         state = GroupsState()
         for offset, record in enumerate(self.log):
-            apply(state, record, offset)
+            if isinstance(record, TransactionMarked):
+                mark(state, record, offset)
+            else:
+                apply(state, record, offset)
         return state
+
+    def end(self, producer_id: int, *, commits: bool) -> None:
+        """The producer's transaction gets its end marker."""
+        marker = TransactionMarked(producer_id=producer_id, commits=commits)
+        mark(self.turn.state, marker, len(self.log))
+        self.log.append(marker)
+        assert self.replayed().groups == self.turn.state.groups
+        assert self.replayed().pending == self.turn.state.pending
 
     def fail_over(self) -> None:
         """Another broker loads the log."""

@@ -10,7 +10,7 @@ sent. A longer one waits in its connection's line, and later ones wait behind it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
@@ -54,6 +54,12 @@ TOLD_AT_ONCE = 64 * 1024
 """The largest reply, in bytes, that is encoded without taking memory for it first."""
 _ROW_BYTES = 512
 """The memory, in bytes, that the values of one row take while the reply is encoded."""
+
+
+Awaited = Callable[[], Awaitable[RefusedAsWhole | None]]
+"""Waits for something, and returns the refusal of the request that waited for it, None if it may
+be decided."""
+Waits = Callable[[Coordinators, "GroupRequest"], Awaited | None]
 
 
 class GroupRequest(NamedTuple):
@@ -100,6 +106,9 @@ class GroupApi:
     rows: Callable[[Coordinators], int] | None = None
     writes: bool = False
     """True if the request's bytes count for the quota `producer_byte_rate`."""
+    waits_for: Waits | None = None
+    """Returns what has to be awaited before a request is decided, or None. Later requests of the
+    connection wait behind it."""
 
     def read(self, context: RequestContext) -> GroupRequest:
         """Parse a request, and check the client's rights to its topics, once, so that operations
@@ -161,6 +170,8 @@ class GroupHandler:
         if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(context.connection):
             return self._lines.add(context, partial(self._in_line, context))
         request = self._api.read(context)
+        if self._awaited(request) is not None:
+            return self._lines.add(context, partial(self._in_slices, request, [], None))
         questions = self._ask(request, self._api.asks(request))
         asked = list(islice(questions, ASKED_AT_ONCE))
         if len(asked) < ASKED_AT_ONCE:
@@ -174,11 +185,25 @@ class GroupHandler:
         context.settled()
         if self._api.rows is not None:
             return self._later(request, self._gathered(request, self._api.rows))
-        return await self._in_slices(request, [], self._ask(request, self._api.asks(request)))
+        return await self._in_slices(request, [], None)
+
+    def _awaited(self, request: GroupRequest) -> Awaited | None:
+        """Return what the request waits for before it is decided, None if for nothing."""
+        waits_for = self._api.waits_for
+        return None if waits_for is None else waits_for(self._coordinators, request)
 
     async def _in_slices(
-        self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question]
+        self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question] | None
     ) -> Served:
+        """Ask the coordinators in slices. `asked`: the questions that were asked before; `rest`:
+        the others, None if none was asked."""
+        if rest is None:
+            awaited = self._awaited(request)
+            refusal = None if awaited is None else await awaited()
+            if refusal is None:
+                rest = self._ask(request, self._api.asks(request))
+            else:
+                rest = (_Question(op, _refused_asker(refusal)) for op in self._api.asks(request))
         if self._api.rows is not None:
             asked.clear()
             return self._later(request, self._gathered(request, self._api.rows))
@@ -195,7 +220,7 @@ class GroupHandler:
         if isinstance(op, ListGroups):
             return self._coordinators.list_groups(op)
         if self._api.refuses(request, op):
-            return (_refused_asker(),)
+            return (_refused_asker(_NOT_AUTHORIZED),)
         return (self._coordinators.ask(op.group_id, op),)
 
     def _answered(
@@ -287,10 +312,10 @@ async def _heard(asker: Asker) -> object:
 _NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)
 
 
-def _refused_asker() -> Asker:
-    """Return an asker with the answer GROUP_AUTHORIZATION_FAILED, without asking a coordinator."""
+def _refused_asker(refusal: RefusedAsWhole) -> Asker:
+    """Return an asker with this answer, without asking a coordinator."""
     asker = Asker()
-    asker.answer(_NOT_AUTHORIZED)
+    asker.answer(refusal)
     return asker
 
 
@@ -353,6 +378,13 @@ def _text_bytes(*texts: str) -> int:
 def code_of(answer: object) -> Code:
     """Return the error code of an operation as a whole: NONE unless it was refused as a whole."""
     return answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
+
+
+def codes_of(size: int, answer: object) -> list[Code]:
+    """Return the error codes of the `size` partitions of a commit, or of a part of it."""
+    if isinstance(answer, OffsetsCommitted):
+        return [one.code for one in answer.partitions]
+    return [code_of(answer)] * size
 
 
 def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:

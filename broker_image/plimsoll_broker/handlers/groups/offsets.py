@@ -3,8 +3,9 @@
 `OffsetCommit`: stores a group's offsets; answered once they are committed. Source: docs/protocol.md
 §5.8.
 
-`OffsetFetch`: the committed offsets of groups, for some partitions or for all. `require_stable` has
-no effect, since there are no transactions. Source: KIP-709 (many groups); docs/protocol.md §5.8.
+`OffsetFetch`: the committed offsets of groups, for some partitions or for all. With
+`require_stable` a partition of which an open transaction would commit another offset gets an error.
+Source: KIP-709 (many groups), KIP-447 (stable offsets); docs/protocol.md §5.8.
 
 `OffsetDelete`: removes a group's committed offsets of some partitions (KIP-496). Source:
 docs/protocol.md §5.8.
@@ -22,6 +23,7 @@ from plimsoll_broker.handlers.groups.group_api import (
     GroupRequest,
     by_topic,
     code_of,
+    codes_of,
     portions,
 )
 from plimsoll_core.errors import Code
@@ -77,7 +79,7 @@ def _commit_values(request: GroupRequest, answers: list[object]) -> dict[str, An
     codes = (
         code
         for portion, answer in zip(portions(_offsets(request)), answers, strict=True)
-        for code in _codes(len(portion), answer)
+        for code in codes_of(len(portion), answer)
     )
     rows = (
         (one.topic, {"partition_index": one.partition, "error_code": code})
@@ -100,12 +102,6 @@ def _commit_values(request: GroupRequest, answers: list[object]) -> dict[str, An
 
 def _committed_topics(value: Any) -> Iterator[str]:
     return (topic.name for topic in value.topics)
-
-
-def _codes(size: int, answer: object) -> list[Code]:
-    if isinstance(answer, OffsetsCommitted):
-        return [one.code for one in answer.partitions]
-    return [code_of(answer)] * size
 
 
 OFFSET_COMMIT = GroupApi(
@@ -138,11 +134,12 @@ def _named(request: GroupRequest, group: Any) -> Iterator[tuple[str, int]]:
 
 
 def _of_group(request: GroupRequest, group: Any) -> Iterator[FetchOffsets | FetchAllOffsets]:
+    stable = getattr(request.value, "require_stable", False)
     if group.topics is None:
-        yield FetchAllOffsets(group_id=group.group_id)
+        yield FetchAllOffsets(group_id=group.group_id, stable=stable)
         return
     for portion in portions(_named(request, group)):
-        yield FetchOffsets(group_id=group.group_id, partitions=portion)
+        yield FetchOffsets(group_id=group.group_id, partitions=portion, stable=stable)
 
 
 def _fetch_operations(request: GroupRequest) -> Iterator[FetchOffsets | FetchAllOffsets]:
@@ -190,7 +187,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
                 found.append(_seen(request, answer.offsets()))
             case _:
                 return _refused(group, code_of(answer))
-    rows = (_row(one, Code.NONE) for offsets in found for one in offsets)
+    rows = (_row(one, _code_of(one)) for offsets in found for one in offsets)
     nothing = (
         _row(FetchedOffset(topic.name, index), request.topic_code)
         for topic in group.topics or ()
@@ -204,6 +201,10 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
         if not topic.partition_indexes
     ]
     return {"group_id": group.group_id, "error_code": Code.NONE, "topics": topics}
+
+
+def _code_of(one: FetchedOffset) -> Code:
+    return Code.NONE if one.is_stable else Code.UNSTABLE_OFFSET_COMMIT
 
 
 def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:

@@ -145,8 +145,10 @@ GUARDS: Mapping[ApiKey, Guard] = {
         _Op.DESCRIBE, guards.epoch_ends, name="topic", on_all=_Op.CLUSTER_ACTION
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: guards.add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: guards.add_offsets,
     ApiKey.END_TXN: guards.end_transaction,
     ApiKey.WRITE_TXN_MARKERS: on_cluster(_Op.CLUSTER_ACTION, guards.no_markers),
+    ApiKey.TXN_OFFSET_COMMIT: guards.commit_in_transaction,
     ApiKey.DESCRIBE_ACLS: on_cluster(_Op.DESCRIBE, _nothing_in("resources")),
     ApiKey.CREATE_ACLS: on_cluster(_Op.ALTER, _each_refused("creations", "results")),
     ApiKey.DELETE_ACLS: on_cluster(

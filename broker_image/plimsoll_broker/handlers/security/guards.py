@@ -541,6 +541,35 @@ def _added_to_none(topics: Iterable[Any], denied: Mapping[str, bool], code: Code
     return {"results_by_topic_v3_and_below": results}
 
 
+def add_offsets(asking: Asking) -> Guarded:
+    """Require Write on the transactional id and Read on the group."""
+    rights, value = asking.rights, asking.value
+    if not rights.transactional_id(_Op.WRITE, value.transactional_id):
+        return asking.tell({"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    if not rights.group(_Op.READ, value.group_id):
+        return asking.tell({"error_code": Code.GROUP_AUTHORIZATION_FAILED})
+    return asking.pass_on()
+
+
+def commit_in_transaction(asking: Asking) -> Guarded:
+    """Require Write on the transactional id. The handler checks the group and the topics."""
+    value = asking.value
+    if asking.rights.transactional_id(_Op.WRITE, value.transactional_id):
+        return asking.pass_on()
+    code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": one.partition_index, "error_code": code}
+                for one in topic.partitions
+            ],
+        }
+        for topic in value.topics
+    ]
+    return asking.tell({"topics": topics})
+
+
 def end_transaction(asking: Asking) -> Guarded:
     """Require Write on the transactional id."""
     if asking.rights.transactional_id(_Op.WRITE, asking.value.transactional_id):

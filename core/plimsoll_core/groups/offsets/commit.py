@@ -1,7 +1,8 @@
-"""OffsetCommit and OffsetFetch: commits and reads a group's offsets.
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch: commits and reads a group's offsets.
 
 Called by `groups.step`. An offset belongs to a topic id: a topic that is deleted and created again
-does not inherit it. Sources: KIP-98 (generations), KIP-345 (static members), KIP-447, KIP-709,
+does not inherit it. An offset in a transaction is pending until the transaction ends. Sources:
+KIP-98 (generations, transactions), KIP-345 (static members), KIP-447, KIP-709,
 KIP-848 (error codes from version 9); docs/protocol.md §5.8."""
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_begins, no_room, owner_of
 from plimsoll_core.groups.classic.seats import check_member, find, prolong
 from plimsoll_core.groups.classic_group import Completing, Empty
-from plimsoll_core.groups.memory import GROUP_BYTES, TOPIC_BYTES, offset_bytes, text_bytes
+from plimsoll_core.groups.memory import (
+    GROUP_BYTES,
+    TOPIC_BYTES,
+    offset_bytes,
+    pending_bytes,
+    text_bytes,
+)
 from plimsoll_core.groups.operations import (
     AllOffsetsFetched,
     CommitOffsets,
@@ -27,7 +34,8 @@ from plimsoll_core.groups.operations import (
     PartitionOffset,
     fetched,
 )
-from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
+from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetPending
+from plimsoll_core.groups.settings import PENDING_MAX
 from plimsoll_core.groups.state import CommittedOffset
 from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 
@@ -38,18 +46,18 @@ def commit_offsets(
     """Commit offsets: one record for each partition that may be committed. Each other partition
     gets an error in the answer."""
     owner = owner_of(turn, op.group_id, op.principal)
-    refusal = check_committer(turn, op)
+    refusal = check_committer(turn, op) if op.producer is None else _check_transactional(turn, op)
+    room = _RoomOfCommit(turn, op, owner)
     if refusal is None and not check_begins(turn, op.group_id, owner):
-        refusal = no_room(op.group_id, owner, Code.INVALID_COMMIT_OFFSET_SIZE)
+        refusal = no_room(op.group_id, owner, room.code)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
     codes: list[PartitionCode] = []
     records: list[GroupRecord] = []
-    room = _RoomOfCommit(turn, op.group_id, owner)
     for offset in op.offsets:
         code = _check(turn, offset)
         if code is Code.NONE and not room.admits(offset):
-            code = Code.INVALID_COMMIT_OFFSET_SIZE
+            code = room.code
         codes.append(PartitionCode(offset.topic, offset.partition, code))
         if code is Code.NONE:
             records.append(_record(turn, op, offset, owner))
@@ -66,19 +74,28 @@ def commit_offsets(
 class _RoomOfCommit:
     """Decides which offsets of one request fit the owner's memory. An offset that takes no more
     than the one it replaces is always admitted, so that running consumers continue when memory is
-    full."""
+    full. An offset in a transaction is held beside the committed one. `code`: the error for one
+    that does not fit; producers of transactions try again."""
 
-    def __init__(self, turn: GroupTurn, group_id: str, owner: str) -> None:
+    def __init__(self, turn: GroupTurn, op: CommitOffsets, owner: str) -> None:
         self._memory = turn.state.memory.of_broker
         self._owner = owner
-        group = turn.state.groups.get(group_id)
+        self._producer = op.producer
+        group = turn.state.groups.get(op.group_id)
         self._held = {} if group is None else group.offsets
-        self._grown = GROUP_BYTES + text_bytes(group_id) if group is None else 0
+        self._pending = None if group is None else group.pending
+        self._grown = GROUP_BYTES + text_bytes(op.group_id) if group is None else 0
+        transactional = op.producer is not None
+        self.code = (
+            Code.COORDINATOR_LOAD_IN_PROGRESS if transactional else Code.INVALID_COMMIT_OFFSET_SIZE
+        )
         # Bytes of this request's offsets, by topic and partition.
         self._asked: dict[tuple[str, int], int] = {}
         self._topics: set[str] = set()
 
     def admits(self, offset: PartitionOffset) -> bool:
+        if self._producer is not None:
+            return self._admits_pending(offset, self._producer.producer_id)
         place = (offset.topic, offset.partition)
         size_bytes = offset_bytes(offset.metadata)
         before = self._asked.get(place, 0)
@@ -93,6 +110,17 @@ class _RoomOfCommit:
         self._grown += more
         self._asked[place] = size_bytes
         self._topics.add(offset.topic)
+        return True
+
+    def _admits_pending(self, offset: PartitionOffset, producer_id: int) -> bool:
+        place = (offset.topic, offset.partition)
+        known = None if self._pending is None else self._pending.of(producer_id, *place)
+        before = 0 if known is None else pending_bytes(known.record.metadata)
+        more = pending_bytes(offset.metadata) - self._asked.get(place, before)
+        if more > 0 and not self._memory.admits(self._owner, self._grown + more):
+            return False
+        self._grown += more
+        self._asked[place] = pending_bytes(offset.metadata)
         return True
 
 
@@ -119,6 +147,28 @@ def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None
     return None
 
 
+def _check_transactional(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
+    """Return None if offsets may be added to a transaction, otherwise the refusal. A producer that
+    names no member, as those before KIP-447, may commit for any group. A member may commit during a
+    rebalance too: its producers know no error for that."""
+    assert op.producer is not None
+    if turn.state.pending_of(op.producer.producer_id) + len(op.offsets) > PENDING_MAX:
+        message = (
+            f"The transaction would commit more than {PENDING_MAX} offsets of groups in one "
+            "partition of __consumer_offsets: commit it more often."
+        )
+        return RefusedAsWhole(Code.INVALID_COMMIT_OFFSET_SIZE, message)
+    if op.generation < 0 and not op.member_id and op.group_instance_id is None:
+        return None
+    group = find(turn, op.group_id)
+    if group is None or isinstance(group.phase, Empty):
+        return _check_nobody(turn, op)
+    code = check_member(group, op.member_id, op.group_instance_id)
+    if code is Code.NONE and op.generation != group.generation:
+        code = Code.ILLEGAL_GENERATION
+    return None if code is Code.NONE else RefusedAsWhole(code)
+
+
 def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
     if op.generation < 0:
         return None
@@ -137,9 +187,9 @@ def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
 
 def _record(
     turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset, owner: str
-) -> OffsetCommitted:
+) -> OffsetCommitted | OffsetPending:
     retention_ms = op.retention_ms
-    return OffsetCommitted(
+    commit = OffsetCommitted(
         group_id=op.group_id,
         topic=offset.topic,
         partition=offset.partition,
@@ -151,6 +201,7 @@ def _record(
         topic_id=turn.image.topic_ids[offset.topic],
         owner=owner,
     )
+    return commit if op.producer is None else OffsetPending(producer=op.producer, commit=commit)
 
 
 _DOUBTFUL = (
@@ -165,13 +216,16 @@ def fetch_offsets(
     """Answer with the committed offsets of the requested partitions. For an unknown group or
     partition the offset is -1, which is not an error. Refuse the request with
     COORDINATOR_LOAD_IN_PROGRESS if this broker's metadata may be too old to tell whether a topic
-    was deleted."""
+    was deleted. If only stable offsets are wanted, an offset that an open transaction may replace
+    is not told (KIP-447)."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     found: list[FetchedOffset] = []
     for topic, partition in op.partitions:
         committed = held.get(topic, {}).get(partition)
-        if committed is None:
+        if op.stable and group is not None and group.is_pending(topic, partition):
+            found.append(FetchedOffset(topic, partition, is_stable=False))
+        elif committed is None:
             found.append(FetchedOffset(topic, partition))
         elif _is_of(committed, turn.image.topic_ids.get(topic)):
             found.append(fetched(topic, partition, committed))
@@ -201,7 +255,11 @@ def fetch_all_offsets(
             topics[topic] = {at: one for at, one in held.items() if _is_of(one, topic_id)}
         else:
             return refuse(op.group_id, token, Code.COORDINATOR_LOAD_IN_PROGRESS, _DOUBTFUL)
-    return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, AllOffsetsFetched(topics)),))
+    unstable: frozenset[tuple[str, int]] = frozenset()
+    if op.stable and group is not None and group.pending is not None:
+        unstable = group.pending.partitions()
+    answer = AllOffsetsFetched(topics, unstable)
+    return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, answer),))
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID | None) -> bool:

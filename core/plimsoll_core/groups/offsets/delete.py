@@ -5,6 +5,8 @@ expired.  Only subscriptions of the consumer protocol can be read; all of them b
 topics.  If one cannot be read, or there are too many to go through, every topic counts as
 subscribed.  An expiry runs when a group's deadline is due; a group without members and offsets is
 removed then.  Nothing is removed by age while the wall clock is not trusted.
+Offsets of a partition of which an open transaction would commit another one stay, and their group
+with them: a tombstone would take the pending offset out of its transaction.
 Sources: KIP-496, KIP-186, KIP-211; Kafka's `ClassicGroup.computeSubscribedTopics`;
 docs/protocol.md §5.8.
 """
@@ -113,9 +115,9 @@ expiry is due again a moment later."""
 def delete_offsets(
     turn: GroupTurn, op: DeleteOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete the requested offsets, except of topics that a member is subscribed to, and answer
-    with a code for each. Refuse the request if the group does not exist, or has members with
-    another protocol type than the consumers'."""
+    """Delete the requested offsets, except of topics that a member is subscribed to and of
+    partitions in an open transaction, and answer with a code for each. Refuse the request if the
+    group does not exist, or has members with another protocol type than the consumers'."""
     group, members = turn.state.groups.get(op.group_id), find(turn, op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -132,6 +134,8 @@ def delete_offsets(
         code = Code.NONE
         if subscribed is None or topic in subscribed:
             code = Code.GROUP_SUBSCRIBED_TO_TOPIC
+        elif group.is_pending(topic, index):
+            code = Code.UNSTABLE_OFFSET_COMMIT
         elif index in group.offsets.get(topic, {}):
             tombstone = OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
             records[topic, index] = tombstone
@@ -146,7 +150,8 @@ def forget_topics(
     turn: GroupTurn, op: ForgetTopics, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """Delete a group's offsets of topics that were deleted, at most `RECORDS_AT_ONCE`, so that a
-    later topic of the same name does not start from them."""
+    later topic of the same name does not start from them. The shard asks again after a transaction
+    that holds any of them has ended."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     gone = (
@@ -154,6 +159,7 @@ def forget_topics(
         for topic, partitions in held.items()
         for index, committed in partitions.items()
         if committed.topic_id in op.topic_ids
+        if group is not None and not group.is_pending(topic, index)
     )
     return CoordinatorOutcome(key=op.group_id, records=tuple(islice(gone, RECORDS_AT_ONCE)))
 
@@ -181,7 +187,7 @@ def expire_offsets(
     full = len(records) == RECORDS_AT_ONCE
     none_left = len(records) == sum(map(len, group.offsets.values()))
     known = turn.believed_ms is not None and group.stored is not None
-    if none_left and known and is_empty(turn, op.group_id):
+    if none_left and known and group.pending is None and is_empty(turn, op.group_id):
         records.append(GroupForgotten(group_id=op.group_id))
     wait_ms = SOON_MS if full else turn.settings.retention_check_ms
     turn.soft.deadlines.set(ExpiryDue(op.group_id), turn.now_ms + wait_ms)
@@ -204,6 +210,8 @@ def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
         if topic in subscribed:
             continue
         for index, committed in partitions.items():
+            if group.is_pending(topic, index):
+                continue
             expire_ms = committed.expire_ms
             if committed.commit_ms <= last_ms if expire_ms is None else expire_ms <= now_ms:
                 yield topic, index
