@@ -18,6 +18,7 @@ from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_core.transactions.invariants import unsound
 from plimsoll_core.transactions.records import TransactionStored
 from plimsoll_core.transactions.state import TransactionsState, apply, skip
+from plimsoll_sim.checkers.processed import ProcessedInputs
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import PartitionGhost, TransactionEnd, Violation
@@ -36,6 +37,7 @@ class _Transaction:
     batches: dict[bytes, TopicPartition] = field(default_factory=dict)
     acked: dict[bytes, None] = field(default_factory=dict)
     commits: bool | None = None
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class CoordinatedChecker:
         self._owners: dict[int, str] = {}
         self._watched: dict[int, dict[int, _WatchedShard]] = {}
         self.decisions = 0
+        self.processed = ProcessedInputs(ghost)
 
     # --- what producers say -----------------------------------------------------------------------
 
@@ -91,7 +94,7 @@ class CoordinatedChecker:
         return ghost is None or ghost.unclean_epoch >= 0
 
     def wrote(self, life: ProducerLife, number: int, at: TopicPartition, ident: bytes) -> None:
-        found = self._transactions.setdefault((life, number), _Transaction(life))
+        found = self._transactions.setdefault((life, number), _Transaction(life, number=number))
         found.batches[ident] = at
         self._of_batch[ident] = found
 
@@ -101,6 +104,7 @@ class CoordinatedChecker:
     def decided(self, life: ProducerLife, number: int, *, commits: bool) -> None:
         """Check X5: what its producer is told agrees with every marker that is committed."""
         self.decisions += 1
+        self.processed.decided((life, number), commits=commits)
         found = self._transactions.get((life, number))
         if found is None:
             return  # it wrote nothing
@@ -121,6 +125,7 @@ class CoordinatedChecker:
             if found is None or ghost.unclean_epoch >= 0:
                 continue
             self._check_fate(ghost, found, batch.ident, commits=end.commits)
+            self.processed.ended((found.life, found.number), commits=end.commits)
             if end.commits and end.epoch != found.life.epoch:
                 raise Violation("Fenced", f"{ghost.name}: {end} commits {batch.ident!r}")
 
@@ -142,6 +147,7 @@ class CoordinatedChecker:
     def look(self, host: BrokerHost) -> None:
         """Check each active shard of a broker: its state equals a replay of its log (X8), and each
         record follows from the one before."""
+        self.processed.look(host)
         node = host.node
         serving = None if node is None or host.manager is None else node._serving
         served = None if serving is None else serving.coordinators.transactions
@@ -188,6 +194,7 @@ class CoordinatedChecker:
             stable = is_led(ghost)
             if stable is not None and stable < ghost.true_high_watermark:
                 yield f"{ghost.name}: LSO {stable} of {ghost.true_high_watermark}"
+        yield from self.processed.unfinished()
         for found in self._transactions.values():
             fates = set()
             for ident, at in found.batches.items():

@@ -99,7 +99,7 @@ def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> 
                 f"{ghost.name}: {place} is {batch.ident!r} after {history}, and was "
                 f"{known[0]!r} after {known[1]}",
             )
-        if batch.producer[0] >= 0:
+        if batch.producer[0] >= 0 and batch.producer[2] >= 0:
             if copy.sequences.get(batch.producer, -1) >= ghost.start:
                 raise Violation(
                     "NoDuplicate",

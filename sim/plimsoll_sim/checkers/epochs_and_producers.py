@@ -57,7 +57,11 @@ def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
             same = known_epoch == batch.ends.epoch
             newest[batch.ends.producer_id] = (batch.ends.epoch, last if same else -1)
         elif producer_id >= 0 and batch.base not in copy.taken:
-            newest[producer_id] = (epoch, first + batch.last - batch.base)
+            last = first + batch.last - batch.base
+            if first < 0:
+                known_epoch, last = newest.get(producer_id, (epoch, -1))
+                last = last if known_epoch == epoch else -1
+            newest[producer_id] = (epoch, last)
     known = {
         entry.producer_id: (entry.producer_epoch, entry.last_sequence)
         for entry in hosted.log.producers.snapshot()
@@ -82,7 +86,7 @@ def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
     a topic that was created again, that lost data, or that has removed all records of the producer:
     such a log does not know the producer."""
     producer_id, epoch, first = batch.producer
-    if producer_id < 0:
+    if producer_id < 0 or first < 0:
         return
     known = ghost.producers.get(producer_id)
     if known is None and (ghost.made_again or ghost.unclean_epoch >= 0):
@@ -103,7 +107,8 @@ def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
 def check_once(ghost: PartitionGhost, batch: CommittedBatch) -> None:
     """Check I19 for idempotent producers, even after refused requests: no batch is committed twice,
     unless the first one was removed by retention before it was sent again."""
-    if batch.producer[0] < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:
+    producer_id, _, first = batch.producer
+    if producer_id < 0 or first < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:
         return
     if batch.ident in ghost.idents:
         raise Violation(

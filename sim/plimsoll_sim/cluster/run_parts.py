@@ -29,8 +29,9 @@ from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
 from plimsoll_sim.hosts.committed_readers import CommittedReader
 from plimsoll_sim.hosts.committers import GroupHoarder, OffsetCommitter
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
+from plimsoll_sim.hosts.processing_clients import ProcessingClient
 from plimsoll_sim.hosts.transaction_writers import TransactionWriter, WriterPlan
-from plimsoll_sim.hosts.transactional_clients import TransactionalClient, TransactionPlan
+from plimsoll_sim.hosts.transactional_clients import TransactionPlan
 
 
 def broker_hosts(
@@ -115,7 +116,8 @@ def clients_of(
         mine = replace(_of(habits, f"transactional-{number}", 0), keyed=options.compacted)
         # The first two share a name: each fences the other.
         plan = TransactionPlan(f"till-{max(number, 1)}", options.partitions)
-        yield TransactionalClient(mine, stream(), told.clients, told.coordinated, plan)
+        checkers = told.clients, told.coordinated, plan, told.coordinated.processed
+        yield ProcessingClient(mine, stream(), *checkers)
     for number in range(options.partitions if options.transactions or options.coordinated else 0):
         mine = _of(habits, f"committed-reader-{number}", number)
         yield CommittedReader(mine, stream(), told.clients, told.transactions)

@@ -68,7 +68,7 @@ class TransactionalClient(Client):
         self._life: ProducerLife | None = None
         self._sequences: dict[int, int] = {}
         # The transaction that it is in, or was last in.
-        self._number = self._made = 0
+        self.number = self._made = 0
         # Connections by host; closed at any trouble.
         self._connections: dict[str, ClientConnection] = {}
         self._found: str | None = None
@@ -89,7 +89,7 @@ class TransactionalClient(Client):
             connection.close()
         self._connections, self._found = {}, None
 
-    async def _to(self, host: str) -> ClientConnection:
+    async def to(self, host: str) -> ClientConnection:
         """Return a connection to this host, the present one or a new one."""
         known = self._connections.get(host)
         if known is None or known.stale:
@@ -123,8 +123,8 @@ class TransactionalClient(Client):
             "producer_epoch": -1,
         }
         given = self._told.given()
-        reply = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, 4, values)
-        self._check(int(reply.error_code))
+        reply = await self.ask_coordinator(ApiKey.INIT_PRODUCER_ID, 4, values)
+        self.check(int(reply.error_code))
         self._life = ProducerLife(int(reply.producer_id), int(reply.producer_epoch))
         self._sequences = {}
         self._told.initialized(self.transactional_id, self._life, given)
@@ -135,8 +135,9 @@ class TransactionalClient(Client):
             self._rng.sample(range(self._partitions), self._rng.randint(1, self._partitions))
         )
         self.idle = False
-        self._number += 1
+        self.number += 1
         try:
+            await self.begin_inputs()
             await self._add(chosen)
             for _ in range(self._rng.randint(1, 2)):
                 for index in chosen:
@@ -144,17 +145,24 @@ class TransactionalClient(Client):
                 await self.think(0.5)
             if self._rng.random() < 0.05:
                 await asyncio.sleep(self._rng.uniform(0.5, 1.5) * TIMEOUT_MS / 1000)
+            await self.end_inputs()
             commits = self._rng.random() < 0.7
         except Lost:
             self._new_instance()
             raise
         await self._end(commits)
 
+    async def begin_inputs(self) -> None:
+        """Learn what the next transaction is about."""
+
+    async def end_inputs(self) -> None:
+        """Add to the transaction what it was about."""
+
     # --- requests ---------------------------------------------------------------------------------
 
     async def _coordinator(self) -> str:
         if self._found is None:
-            connection = await self._to(self._rng.choice(self.habits.hosts))
+            connection = await self.to(self._rng.choice(self.habits.hosts))
             values = {"key_type": 1, "coordinator_keys": [self.transactional_id]}
             reply = await self.ask(connection, ApiKey.FIND_COORDINATOR, 4, values)
             (found,) = reply.coordinators
@@ -163,12 +171,12 @@ class TransactionalClient(Client):
             self._found = str(found.host)
         return self._found
 
-    async def _ask_coordinator(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+    async def ask_coordinator(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
         """Ask the coordinator once."""
-        connection = await self._to(await self._coordinator())
+        connection = await self.to(await self._coordinator())
         return await self.ask(connection, key, version, values)
 
-    def _check(self, code: int) -> None:
+    def check(self, code: int) -> None:
         """Raise Lost unless the code is NONE; a fenced instance begins anew."""
         if code == Code.NONE:
             return
@@ -190,11 +198,11 @@ class TransactionalClient(Client):
             "v3_and_below_topics": [{"name": self.at.topic, "partitions": chosen}],
         }
         while True:
-            reply = await self._ask_coordinator(ApiKey.ADD_PARTITIONS_TO_TXN, 3, values)
+            reply = await self.ask_coordinator(ApiKey.ADD_PARTITIONS_TO_TXN, 3, values)
             (topic,) = reply.results_by_topic_v3_and_below
             code = int(topic.results_by_partition[0].partition_error_code)
             if code != Code.CONCURRENT_TRANSACTIONS:
-                self._check(code)
+                self.check(code)
                 return
             await self.think()
 
@@ -205,7 +213,7 @@ class TransactionalClient(Client):
         ident = f"{self.name}/{self._made}".encode()
         sequence = self._sequences.get(index, 0)
         sent = Sent(ident, sequence, self._rng.randint(1, 3), self.habits.keyed)
-        self._told.wrote(self.life, self._number, at, ident)
+        self._told.wrote(self.life, self.number, at, ident)
         self._witness.sent(at, ident)
         plain = sealed(sent, ProducerIdAndEpoch(*self.life))
         header = parse_header(plain)._replace(attributes=TRANSACTIONAL)
@@ -214,7 +222,7 @@ class TransactionalClient(Client):
         for _ in range(5):
             code = await self._produce(at, values)
             if code == Code.NONE:
-                self._told.acked(self.life, self._number, ident)
+                self._told.acked(self.life, self.number, ident)
                 self._sequences[index] = sequence + sent.records
                 return
             if code == Code.INVALID_PRODUCER_EPOCH:
@@ -227,7 +235,7 @@ class TransactionalClient(Client):
         """Send the batch to the partition's leader; return the error code, also of an unknown
         outcome."""
         try:
-            connection = await self._to(await self._leader_of(at.partition))
+            connection = await self.to(await self._leader_of(at.partition))
             reply = await self.ask(connection, ApiKey.PRODUCE, 9, values)
         except Lost:
             self._hang_up()
@@ -235,7 +243,7 @@ class TransactionalClient(Client):
         return int(reply.responses[0].partition_responses[0].error_code)
 
     async def _leader_of(self, index: int) -> str:
-        connection = await self._to(self._rng.choice(self.habits.hosts))
+        connection = await self.to(self._rng.choice(self.habits.hosts))
         reply = await self.ask(connection, ApiKey.METADATA, 9, metadata_values(self.at.topic))
         for topic in reply.topics:
             for partition in topic.partitions:
@@ -252,9 +260,9 @@ class TransactionalClient(Client):
             "producer_epoch": self.life.epoch,
             "committed": commits,
         }
-        life, number = self.life, self._number
-        reply = await self._ask_coordinator(ApiKey.END_TXN, 3, values)
-        self._check(int(reply.error_code))
+        life, number = self.life, self.number
+        reply = await self.ask_coordinator(ApiKey.END_TXN, 3, values)
+        self.check(int(reply.error_code))
         self._told.decided(life, number, commits=commits)
         self.counts["committed" if commits else "aborted"] += 1
         self._ending, self.idle = None, True

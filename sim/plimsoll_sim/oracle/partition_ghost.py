@@ -34,8 +34,9 @@ class TransactionEnd(NamedTuple):
 
 class CommittedBatch(NamedTuple):
     """A record batch as it is on a broker's disk. `ident`: the name in it, which identifies its
-    content. `ends`: the transaction that it ends, if it is a marker; a marker has no `producer`.
-    `transactional`: True if it holds records of a transaction."""
+    content. `producer`: id, epoch and first sequence, which is -1 if it has none. `ends`: the
+    transaction that it ends, if it is a marker; a marker has no `producer`. `transactional`: True
+    if it holds records of a transaction."""
 
     base: int
     last: int
@@ -269,6 +270,6 @@ class PartitionGhost:
 
     def note_producer(self, batch: CommittedBatch) -> None:
         producer_id, epoch, first = batch.producer
-        if producer_id >= 0:
+        if producer_id >= 0 and first >= 0:
             last = first + batch.last - batch.base
             self.producers[producer_id] = (epoch, last, batch.base)

@@ -15,6 +15,7 @@ from plimsoll_sim.hosts.client_calls import (
     produce_values,
     sealed,
 )
+from plimsoll_sim.hosts.committers import commit_rows
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor, Instance
@@ -39,9 +40,10 @@ def _instance(stage: Stage, actor: Actor) -> Instance:
     return found
 
 
-async def _coordinator(stage: Stage, actor: Actor, name: str) -> str:
+async def _coordinator(stage: Stage, actor: Actor, name: str, kind: int = 1) -> str:
+    """Return the host of the coordinator of a transactional id, or of a group (`kind` 0)."""
     host = next(one.name for one in stage.world.brokers.values() if one.serving)
-    values = {"key_type": 1, "coordinator_keys": [name]}
+    values = {"key_type": kind, "coordinator_keys": [name]}
     reply = await actor.ask(await actor.connected(host), ApiKey.FIND_COORDINATOR, 4, values)
     (found,) = reply.coordinators
     if int(found.error_code):
@@ -183,4 +185,56 @@ def finish(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, ask(), patience)
 
 
-COORDINATED_VERBS: dict[str, Verb] = {"init": init, "add": add, "send": send, "finish": finish}
+def position(stage: Stage, words: Words) -> list[str]:
+    """position g 5 by=client: the client commits offset 5 of orders-0 for group g in its
+    transaction; `add=no`: without adding the group to it first. It asks until it is told."""
+    adds = words.option("add", "yes") == "yes"
+    actor = stage.actor(words.option("by", CLIENT))
+    patience = microseconds(words.option("wait", PATIENCE))
+    group, offset = words.take("a group"), whole(words.take("an offset"))
+    words.end()
+    one = _instance(stage, actor)
+    values: dict[str, Any] = {
+        "transactional_id": one.name,
+        "producer_id": one.life.producer_id,
+        "producer_epoch": one.life.epoch,
+        "group_id": group,
+    }
+    no_member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+    topics = [{"name": "orders", "partitions": commit_rows([0], offset)}]
+
+    stage.world.groups.committing(group, offset)
+
+    async def ask() -> list[str]:
+        added = _ToCoordinator(ApiKey.ADD_OFFSETS_TO_TXN, 3, values)
+        code = _code_of(await _ask(stage, actor, one.name, added)) if adds else Code.NONE
+        if code is Code.NONE:
+            code = await _to_group(actor, stage, values | no_member | {"topics": topics})
+        return _told(one.name, code, f"{group} at {offset} is pending")
+
+    return stage.ask(actor, ask(), patience)
+
+
+async def _to_group(actor: Actor, stage: Stage, values: dict[str, Any]) -> Code:
+    """Commit offsets in a transaction; ask until the group's coordinator answers something else
+    than to ask again."""
+    while True:
+        try:
+            host = await _coordinator(stage, actor, values["group_id"], kind=0)
+            connection = await actor.connected(host)
+            reply = await actor.ask(connection, ApiKey.TXN_OFFSET_COMMIT, 3, values)
+            code = Code(int(reply.topics[0].partitions[0].error_code))
+            if code not in _AGAIN:
+                return code
+        except Lost:
+            pass
+        await asyncio.sleep(AGAIN_S)
+
+
+COORDINATED_VERBS: dict[str, Verb] = {
+    "init": init,
+    "add": add,
+    "send": send,
+    "finish": finish,
+    "position": position,
+}

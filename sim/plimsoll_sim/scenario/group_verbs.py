@@ -98,31 +98,38 @@ def commit(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, _commit(actor, host, values, offset), microseconds(patience))
 
 
-async def _offset(actor: Actor, host: str, group: str, at: TopicPartition) -> list[str]:
+async def _offset(
+    actor: Actor, host: str, group: str, at: TopicPartition, *, stable: bool
+) -> list[str]:
     groups = actor.world.groups
     asked = groups.asks(group, host)
     try:
         connection = await actor.connected(host)
-        values = fetch_offset_values(group, at.topic, at.partition)
+        values = fetch_offset_values(group, at.topic, at.partition) | {"require_stable": stable}
         reply = await actor.ask(connection, ApiKey.OFFSET_FETCH, 7, values)
     except Lost as error:
         return [f"{group}: {error}"]
     if int(reply.error_code):
         return [f"{group}: refused, {Code(int(reply.error_code)).name}"]
-    offset = int(reply.topics[0].partitions[0].committed_offset)
+    row = reply.topics[0].partitions[0]
+    if int(row.error_code):
+        return [f"{group}: refused, {Code(int(row.error_code)).name}"]
+    offset = int(row.committed_offset)
     groups.fetched(group, asked, offset)
     return [f"{group}: at {offset}" if offset >= 0 else f"{group}: nothing is committed"]
 
 
 def offset(stage: Stage, words: Words) -> list[str]:
     """offset g: print the offset that group g has committed for orders-0 (or `of=`), as its
-    coordinator or `to=2` answers."""
+    coordinator or `to=2` answers; `stable=yes`: only if no open transaction may replace it."""
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
+    stable = words.option("stable", "no") == "yes"
     group = words.take("a group")
     actor = stage.actor(words.option("by", CLIENT))
     host = host_of(stage, actor, words, group)
     words.end()
-    return stage.ask(actor, _offset(actor, host, group, at), microseconds(patience))
+    asking = _offset(actor, host, group, at, stable=stable)
+    return stage.ask(actor, asking, microseconds(patience))
 
 
 async def _forget(actor: Actor, host: str, group: str, at: TopicPartition) -> list[str]:

@@ -28,26 +28,6 @@ from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
 NONE = "-"
-LEGEND = """How to read what `show` prints:
-
-show partition: what is committed. LE and PE are the leader's and the partition's epoch, `isr` the
-in-sync replicas, `elr` those that left while too few were in sync and are still complete, `lkelr`
-those that may be.
-
-show logs: each broker's copy. `LE0 a@0 b@1-3 | c@4`: batch a at offset 0 and b at 1 to 3, written
-in leader epoch 0, committed as far as this broker knows; c at 4 not yet. `hw` is its high
-watermark, `end` its log end. A batch named `a:1` is of a compacted topic: its key is a, and `a:`
-deletes it. `@5` without a name is a header of which a cleaner left no record.
-
-show leader: what the leader believes. `counts` are the replicas that must have a record before it
-is committed, `followers 2@5` where each follower's last fetch began.
-
-show changes, show messages: what was committed, and what brokers and controller said, since they
-were shown last.
-
-show restarts: the grants, the brokers that came back and proved that a revision can be run, and
-the revision of each broker."""
-"""What `--verbs` prints after the verbs."""
 
 
 def ids(members: Iterable[int] | None) -> str:

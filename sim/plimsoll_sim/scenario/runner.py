@@ -22,7 +22,6 @@ from plimsoll_sim.scenario import (
     fault_verbs,
     hour_verbs,
     inside_verbs,
-    rendering,
     restart_verbs,
     user_verbs,
 )
@@ -128,9 +127,8 @@ def play_files(paths: list[Path], *, rewrite: bool, events: bool) -> int:
 
 
 def usage() -> str:
-    """Return the description of every verb, and how to read what `show` prints."""
-    verbs = [" ".join((verb.__doc__ or "").split()) for verb in VERBS.values()]
-    return "\n\n".join([*verbs, rendering.LEGEND])
+    """Return the description of every verb."""
+    return "\n\n".join(" ".join((verb.__doc__ or "").split()) for verb in VERBS.values())
 
 
 __all__ = ["VERBS", "Block", "difference", "play", "play_files", "usage"]

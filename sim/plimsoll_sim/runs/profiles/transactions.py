@@ -67,6 +67,7 @@ TRANSACTIONS: dict[str, Profile] = {
             **_CHOICES,
             "transactions": (0,),
             "coordinated": (2, 3),
+            "offsets_partitions": (1, 2),
             "producers": ((),),
             "retention_bytes": (None,),
             "retention_ms": (None,),
