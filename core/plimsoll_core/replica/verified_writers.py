@@ -31,6 +31,9 @@ class VerifiedWriters:
     def __init__(self) -> None:
         self._by_id: dict[int, Verification] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def begin(self, producer: ProducerLife) -> Verification:
         """Begin a verification, in place of an earlier one of the producer id. The caller then asks
         the coordinator, and calls `end`."""

@@ -9,7 +9,7 @@ it. What an answer permits, `plimsoll_core.replica.verified_writers` decides. So
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from plimsoll_broker.coordinator.verifier import ServedTransactions
@@ -88,10 +88,15 @@ class FirstBatches:
                 producer = producer_of(header)
                 one = _AskedFor(where, verified, verified.begin(producer))
                 asked.setdefault(producer, {})[partition] = one
-        for producer, partitions in asked.items():
-            name = request.transactional_id or ""
-            codes = await served.verifier.verify(name, producer, partitions)
-            for partition, one in partitions.items():
+        name = request.transactional_id or ""
+        while asked:
+            producer = next(iter(asked))
+            try:
+                codes = await served.verifier.verify(name, producer, asked[producer])
+            except BaseException:
+                _withdraw(asked)  # such as the client has disconnected
+                raise
+            for partition, one in asked.pop(producer).items():
                 confirmed = codes[partition] is Code.NONE
                 one.of.end(producer.producer_id, one.verification, confirmed=confirmed)
                 if not confirmed:
@@ -122,6 +127,13 @@ class FirstBatches:
             return _NO_ID
         code = hosted.replica.check_verified(producer_of(checked))
         return checked if code is Code.NONE else BadSent(code, _NOT_VERIFIED)
+
+
+def _withdraw(asked: Mapping[ProducerLife, Mapping[TopicPartition, _AskedFor]]) -> None:
+    """Forget verifications that get no answer."""
+    for producer, partitions in asked.items():
+        for one in partitions.values():
+            one.of.end(producer.producer_id, one.verification, confirmed=False)
 
 
 def producer_of(header: BatchHeader) -> ProducerLife:
