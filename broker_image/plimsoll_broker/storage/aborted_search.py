@@ -17,26 +17,33 @@ from plimsoll_broker.storage.segment import SearchUnfinished, Segment
 ENTRIES_AT_ONCE = 10_000
 """The most index entries that one call looks at: some ten milliseconds."""
 _SEARCHES_MAX = 16
+"""The most unfinished searches of one log: each holds what it has found."""
+_IDLE_CALLS = 4 * _SEARCHES_MAX
+"""The number of calls for other searches after which a search counts as given up by its reader."""
 
 
 @dataclass(slots=True)
 class _Search:
     """An unfinished search: its end, the segment and the number of the entry with which it
-    continues, and what was found so far."""
+    continues, and what was found so far. `call`: the number of the call that last continued it."""
 
     end: int
     segment: Segment
     entry: int
     found: list[tuple[int, int]]
+    call: int = 0
 
 
 class AbortedSearch:
-    """Searches the indexes of one log's segments. It remembers unfinished searches by their first
-    offset; beyond `_SEARCHES_MAX` the oldest begins again."""
+    """Searches the indexes of one log's segments. It remembers `_SEARCHES_MAX` unfinished ones by
+    their first offset. Those that their readers continue go on; further ones begin again with each
+    call until one of them ends."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
+        # In the order in which they were continued.
         self._unfinished: dict[int, _Search] = {}
+        self._calls = 0
 
     def end_of(self, offset: int, end: int) -> int:
         """Return the end of the unfinished search from `offset`, or `end` if there is none."""
@@ -52,6 +59,7 @@ class AbortedSearch:
         above `offset` and its first record below `end`. Raise SearchUnfinished if more calls are
         needed."""
         segments = self._segments
+        self._calls += 1
         search = self._unfinished.pop(offset, None)
         if search is None or search.end != end or search.segment not in segments:
             at = max(bisect_right(segments, offset, key=lambda each: each.base_offset) - 1, 0)
@@ -76,8 +84,11 @@ class AbortedSearch:
         return found
 
     def _remember(self, offset: int, search: _Search) -> None:
-        """Keep the search for its next call, and raise SearchUnfinished."""
-        self._unfinished[offset] = search
-        if len(self._unfinished) > _SEARCHES_MAX:
-            del self._unfinished[next(iter(self._unfinished))]
+        """Keep the search for its next call if there is room, and raise SearchUnfinished."""
+        search.call, known = self._calls, self._unfinished
+        oldest = next(iter(known), offset)
+        if len(known) >= _SEARCHES_MAX and known[oldest].call < self._calls - _IDLE_CALLS:
+            del known[oldest]
+        if len(known) < _SEARCHES_MAX:
+            known[offset] = search
         raise SearchUnfinished(search.entry)

@@ -352,10 +352,37 @@ def test_long_search_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> 
         search.find(0, 8)
     search.forget()
     assert search.end_of(0, 100) == 100
-    for offset in range(40):
+
+
+def test_many_long_searches_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aborted_search, "ENTRIES_AT_ONCE", 1)
+    log = three_segments(Machine())
+    search = AbortedSearch(log.segments)
+    waiting = [-number for number in range(40)]
+    for _ in range(20):
+        for offset in tuple(waiting):
+            try:
+                assert search.find(offset, 9) == ALL
+                waiting.remove(offset)
+            except SearchUnfinished:
+                continue
+    assert waiting == []
+
+
+def test_given_up_searches_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aborted_search, "ENTRIES_AT_ONCE", 1)
+    log = three_segments(Machine())
+    search = AbortedSearch(log.segments)
+    for number in range(40):
         with pytest.raises(SearchUnfinished):
-            search.find(-offset, 9)
-    assert search.end_of(0, 100) == 100, "the oldest is forgotten"
+            search.find(-number - 1, 9)
+    for _ in range(100):
+        try:
+            assert search.find(0, 9) == ALL
+            return
+        except SearchUnfinished:
+            continue
+    raise AssertionError("it never ends")
 
 
 def test_long_search_finds_entries_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
