@@ -118,6 +118,21 @@ async def test_read_committed_fetch_lists_aborted_transactions(one: Broker, vers
     assert aborted(await fetch(client, 0, version, partition_bytes_max=1)) == [(7, 0)]
 
 
+async def test_own_copy_is_read_to_its_last_stable_offset(one: Broker) -> None:
+    client = await one.client()
+    write(one, 7, 0)  # 0
+    end(one, 7, ABORT)  # 1
+    await client.produce("t", a_batch(1))  # 2
+    write(one, 8, 0)  # 3
+    await client.produce("t", a_batch(1))  # 4
+    await until(lambda: one.hosted("t").replica.high_watermark == 5)
+    found = await fetch(client, replica_id=-2)
+    assert (found.last_stable_offset, bases(found), aborted(found)) == (3, [0, 1, 2], [(7, 0)])
+    assert bases(await fetch(client, 3, replica_id=-2)) == []
+    every = await fetch(client, replica_id=-2, isolation_level=0)
+    assert (bases(every), every.aborted_transactions) == ([0, 1, 2, 3, 4], None)
+
+
 async def test_read_committed_fetch_walks_no_batches_without_transactions(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,7 +295,9 @@ class Poll:
             return refused
         assert one.hosted is not None, "a partition that is not here is refused"
         if self.request.own_copy:
-            return read_own_copy(one.hosted, one.partition, left, starved=starved)
+            return read_own_copy(
+                one.hosted, one.partition, left, starved=starved, reads_to=self.reads_to
+            )
         return read(self.manager, one.hosted, one.partition, left, reads_to=self.reads_to)
 
     def reply(self, read: Read) -> Reply:

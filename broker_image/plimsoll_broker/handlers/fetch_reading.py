@@ -210,29 +210,47 @@ def _read_stable(
 
 
 def read_own_copy(
-    hosted: Hosted, partition: FetchPartition, left: int, *, starved: bool
+    hosted: Hosted, partition: FetchPartition, left: int, *, starved: bool, reads_to: ReadsTo
 ) -> FetchedPartition:
     """Return committed records of this broker's replica, leader or not, from its files as they are,
-    at most `left` bytes. The error is CORRUPT_MESSAGE if the files hold no whole batch at the
-    offset, KAFKA_STORAGE_ERROR if the disk failed, REQUEST_TIMED_OUT if there are records, but no
-    memory for a reply (`starved`): the auditor asks again. Raise SearchUnfinished if the next call
-    continues the search for the offset.
+    at most `left` bytes. A reader of committed transactions gets those below this replica's last
+    stable offset, with the aborted transactions that it has to leave out. The error is
+    CORRUPT_MESSAGE if the files hold no whole batch at the offset, KAFKA_STORAGE_ERROR if the disk
+    failed, REQUEST_TIMED_OUT if there are records, but no memory for a reply (`starved`): the
+    auditor asks again. Raise SearchUnfinished if the next call continues the search for the offset.
 
     An error has no effect on the replica, and its result states the log start: the reader is an
     auditor, which continues behind the error."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
-    code = replica.own_copy_fetch(partition.offset)
+    is_stable = reads_to is ReadsTo.STABLE_OFFSET
+    offset, stable = partition.offset, replica.last_stable_offset
+    end = stable if is_stable else replica.high_watermark
+    code = replica.own_copy_fetch(offset)
     records: Buffer = b""
-    if code is Code.NONE and starved and partition.offset < replica.high_watermark:
+    aborted: list[tuple[int, int]] | None = [] if is_stable else None
+    if code is Code.NONE and starved and offset < end:
         code = Code.REQUEST_TIMED_OUT
-    if code is Code.NONE and left > 0:
+    if code is Code.NONE and left > 0 and offset < end:
         size = min(partition.max_bytes, left)
+        if is_stable:
+            end = log.aborted_up_to(offset, end)
         try:
-            records = log.read_stored(partition.offset, size, replica.high_watermark)
+            found = log.read_stored(offset, size, end)
+            if is_stable and log.transactional and len(found):
+                aborted = log.aborted_transactions(offset, min(end_of(found), end))
+            records = found
         except StorageError as error:
             corrupt = error.fault is StorageFault.CORRUPT
             code = Code.CORRUPT_MESSAGE if corrupt else Code.KAFKA_STORAGE_ERROR
-    return FetchedPartition(index, code, replica.high_watermark, log.log_start_offset, records)
+    return FetchedPartition(
+        index,
+        code,
+        replica.high_watermark,
+        log.log_start_offset,
+        records,
+        stable_offset=stable if log.transactional else None,
+        aborted=aborted,
+    )
 
 
 def fault(
