@@ -91,8 +91,8 @@ def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
     known = ghost.producers.get(producer_id)
     if known is None and (ghost.made_again or ghost.unclean_epoch >= 0):
         return
-    if known is None and batch.transactional:
-        return  # a writer of transactions does not send again what its leader lost
+    if known is None and batch.transactional and ghost.tell_ended is None:
+        return  # a writer without a coordinator does not send again what its leader lost
     if known is not None and known[2] < ghost.start:
         return
     expected = 0 if known is None or known[0] != epoch else known[1] + 1

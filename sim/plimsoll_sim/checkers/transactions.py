@@ -6,6 +6,7 @@ committed transactions with each batch that they were shown or left out.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,8 +80,8 @@ def _check_forward(ghost: PartitionGhost, before: int, stable: int) -> None:
 
 
 def check_index(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-    """Check X2 where a log was opened, cut or cleaned: of each aborted transaction that is decided
-    and has records left, the index knows."""
+    """Check X2 where a log was opened, cut or cleaned: a reader that follows the index, as Kafka's
+    consumer does, leaves out what was aborted and is decided, and nothing else."""
     log, stable = hosted.log, hosted.replica.last_stable_offset
     if copy.start >= stable:
         return
@@ -88,13 +89,35 @@ def check_index(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
         known = set(log.aborted_transactions(copy.start, stable))
     except SearchUnfinished:
         return
-    for producer_id, bases, end, commits in _transactions(copy):
-        if end is None or end >= stable or commits:
-            continue
-        if not any(pid == producer_id and first <= bases[0] for pid, first in known):
+    fates = {
+        base: commits
+        for _, bases, end, commits in _transactions(copy)
+        if end is not None and end < stable
+        for base in bases
+    }
+    for base, is_shown in _shown(copy, sorted(known, key=lambda each: each[1])):
+        if fates.get(base, is_shown) is not is_shown:
+            does = "shows" if is_shown else "leaves out"
             raise Violation(
-                "NoAborted", f"{hosted!r} lists {sorted(known)}, not {producer_id} from {bases[0]}"
+                "NoAborted",
+                f"{hosted!r} lists {sorted(known)}, and so a reader {does} the batch at {base}",
             )
+
+
+def _shown(copy: Copy, aborted: list[tuple[int, int]]) -> Iterator[tuple[int, bool]]:
+    """Yield the base offset of each transactional batch, and True if a reader shows it that was
+    told of these aborted transactions (producer id, first offset), in order of these offsets."""
+    queue, left_out = deque(aborted), set[int]()
+    for batch in copy.batches:
+        if batch.base in copy.emptied:
+            continue
+        while queue and queue[0][1] <= batch.base:
+            left_out.add(queue.popleft()[0])
+        if batch.ends is not None:
+            if not batch.ends.commits:
+                left_out.discard(batch.ends.producer_id)
+        elif batch.transactional:
+            yield batch.base, batch.producer[0] not in left_out
 
 
 class TransactionChecker:
