@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.control.controller_client import NoController
+from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers.long_work import Aside, in_turns, things
 from plimsoll_broker.handlers.transactions.transaction_api import code_for
@@ -109,7 +110,9 @@ class InitProducerIdHandler:
                 expected=None if known == NO_PRODUCER else ProducerLife(known, epoch),
                 principal=context.connection.holder,
             )
-            return asyncio.ensure_future(self._transactional(context, served, op))
+            # Decided in this turn, before later requests of the connection.
+            asker = served.coordinators.ask(op.transactional_id, op)
+            return asyncio.ensure_future(self._transactional(context, served, op, asker))
         # The id that the client names is ignored: the broker does not remember which client has
         # which id, so only a new id is certainly its own.
         producer_id = self._ids.take()
@@ -118,12 +121,12 @@ class InitProducerIdHandler:
         return self._later(context)
 
     async def _transactional(
-        self, context: RequestContext, served: ServedTransactions, op: InitProducer
+        self, context: RequestContext, served: ServedTransactions, op: InitProducer, asker: Asker
     ) -> Reply:
-        """Ask the id's coordinator; if it needs a new producer id, have one allocated and ask
-        again."""
+        """Return the reply once the id's coordinator has answered (`asker`); if it needs a new
+        producer id, have one allocated and ask again."""
         name = op.transactional_id
-        answer = await served.coordinators.ask(name, op).future()
+        answer = await asker.future()
         if isinstance(answer, ProducerIdWanted):
             fresh_id = await self._ids.allocate()
             if fresh_id is None:
