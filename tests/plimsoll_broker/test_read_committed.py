@@ -118,7 +118,7 @@ async def test_read_committed_fetch_lists_aborted_transactions(one: Broker, vers
     assert aborted(await fetch(client, 0, version, partition_bytes_max=1)) == [(7, 0)]
 
 
-async def test_own_copy_is_read_to_its_last_stable_offset(one: Broker) -> None:
+async def test_own_copy_ends_at_its_last_stable_offset(one: Broker) -> None:
     client = await one.client()
     write(one, 7, 0)  # 0
     end(one, 7, ABORT)  # 1

@@ -205,7 +205,13 @@ class Broker:
         )
         own = await self.server.start("127.0.0.1", self.clients_port)
         endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
-        followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+        followers = self.followers = _Late(
+            ApiKey.FETCH,
+            ApiKey.LIST_OFFSETS,
+            # Only with transactions:
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+        )
         self.replication = BrokerListener(Dispatch(followers.table))
         own = await self.replication.start("127.0.0.1", 0)
         endpoints.append(Endpoint(name=REPLICATION, host="127.0.0.1", port=own))

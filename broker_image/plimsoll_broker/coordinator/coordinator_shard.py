@@ -453,6 +453,7 @@ class CoordinatorShard(ABC, Generic[RecordT, OperationT]):
         operation waits for other members."""
         for token, answer in outcome.at_once:
             assert isinstance(token, Asker)
+            self._parked.pop(token, None)
             token.answer(answer)
         if outcome.parked and asker is not None:
             self._parked[asker] = None

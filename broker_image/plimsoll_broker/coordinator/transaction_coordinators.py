@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 from plimsoll_broker.coordinator.answers import Asker
@@ -26,7 +27,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.transactions.checks import check_named
 from plimsoll_core.transactions.memory import TransactionMemory
-from plimsoll_core.transactions.operations import TransactionOperation
+from plimsoll_core.transactions.operations import TellFates, TransactionOperation
 from plimsoll_core.transactions.settings import TransactionSettings
 
 logger = logging.getLogger("plimsoll.transaction_coordinators")
@@ -98,6 +99,8 @@ class TransactionCoordinators:
         """Pass the operation to the id's shard, which decides it now or, while it loads, later.
         Return the asker, which gets the answer: an error if the id is invalid or no shard here
         coordinates it."""
+        if isinstance(op, TellFates):
+            return self._ask_owner(op)
         refusal = check_named(transactional_id)
         key = None if refusal is not None else self.partition_of(transactional_id)
         shard = None if key is None else self._led.find(key)
@@ -108,6 +111,21 @@ class TransactionCoordinators:
             refusal = RefusedAsWhole(missing)
         asker = Asker()
         asker.answer(refusal)
+        return asker
+
+    def _ask_owner(self, op: TellFates) -> Asker:
+        """Pass a leader's question to the shard that knows the producer id. If none of those here
+        does, the asker gets INVALID_PRODUCER_ID_MAPPING, or while one is loading
+        COORDINATOR_LOAD_IN_PROGRESS."""
+        active = self._led.active()
+        for shard in active:
+            name = shard.state.name_of(op.producer.producer_id)
+            if name is not None:
+                return shard.ask(replace(op, transactional_id=name))
+        whole = len(active) == len(self._led.all())
+        unknown = Code.INVALID_PRODUCER_ID_MAPPING
+        asker = Asker()
+        asker.answer(RefusedAsWhole(unknown if whole else Code.COORDINATOR_LOAD_IN_PROGRESS))
         return asker
 
     # --- its tasks ------------------------------------------------------------------------------

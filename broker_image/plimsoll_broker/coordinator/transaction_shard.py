@@ -133,6 +133,12 @@ class TransactionShard(CoordinatorShard[TransactionRecord, TransactionOperation]
     def _decided(self, op: TransactionOperation, asker: Asker | None) -> TransactionOutcome:
         return step(self._turn(), op, asker)
 
+    def decide(self, op: TransactionOperation, asker: Asker | None) -> None:
+        super().decide(op, asker)
+        while released := self.soft.parked.take_released():
+            for one in released:
+                super().decide(*one)
+
     def _encoded(self, record: TransactionRecord) -> KeyValue:
         return encode_transaction_record(record)
 

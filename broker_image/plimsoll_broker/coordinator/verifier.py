@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from plimsoll_broker.coordinator.hanging_transactions import HangingTransactions
 from plimsoll_broker.coordinator.transaction_coordinators import TransactionCoordinators
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_broker.replication.peer_queues import PeerQueues
@@ -141,11 +142,17 @@ def _for_producer(code: Code) -> Code:
 
 
 class ServedTransactions(NamedTuple):
-    """A broker's part in transactions: the coordinators of those that are here, and the verifier
-    for the partitions that it leads."""
+    """A broker's part in transactions: the coordinators of those that are here; for the partitions
+    that it leads, the verifier, and the search for transactions without a marker."""
 
     coordinators: TransactionCoordinators
     verifier: Verifier
+    hanging: HangingTransactions
+
+    @staticmethod
+    def of(coordinators: TransactionCoordinators) -> ServedTransactions:
+        hanging = HangingTransactions(coordinators)
+        return ServedTransactions(coordinators, Verifier(coordinators), hanging)
 
     @property
     def now(self) -> bool:
@@ -160,7 +167,9 @@ class ServedTransactions(NamedTuple):
         """Yield the name and coroutine of each task."""
         yield from self.coordinators.tasks()
         yield "verifications", self.verifier.queues.run()
+        yield "hanging transactions", self.hanging.run()
 
     def close(self) -> None:
         self.coordinators.close()
         self.verifier.queues.close()
+        self.hanging.close()

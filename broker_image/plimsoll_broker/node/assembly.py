@@ -21,7 +21,7 @@ from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.transaction_coordinators import TransactionCoordinators
-from plimsoll_broker.coordinator.verifier import ServedTransactions, Verifier
+from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.metadata import is_enabled, wanted_names
@@ -239,7 +239,7 @@ def _transactions(
     settings = TransactionSettings.of(config.kafka_configs)
     memory = TransactionMemory(budgets.groups // 4)
     coordinators = TransactionCoordinators(groups.manager, settings, groups.topics, memory)
-    return ServedTransactions(coordinators, Verifier(coordinators))
+    return ServedTransactions.of(coordinators)
 
 
 def _tell_of_pools(

@@ -12,12 +12,13 @@ still room for new producers: a large broker knows millions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from plimsoll_core.errors import Code
+from plimsoll_core.ids import ProducerLife
 from plimsoll_core.replica.replica_values import TRANSACTIONAL, BatchInfo, Duplicate
 from plimsoll_core.replica.transactions import EndedTransaction, Transactions
 
@@ -224,6 +225,16 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int = -1
 
 
+class BegunTransaction(NamedTuple):
+    """An open transaction: its producer, its first record, the last offset that the producer wrote,
+    and the coordinator epoch of the producer's last end marker, -1 without one."""
+
+    producer: ProducerLife
+    first_offset: int
+    last_offset: int
+    coordinator_epoch: int
+
+
 class _Batch(NamedTuple):
     first_sequence: int
     last_sequence: int
@@ -324,6 +335,13 @@ class ProducerStates:
             for producer_id, each in newest
             for last in (each.last,)
         ]
+
+    def begun(self) -> Iterator[BegunTransaction]:
+        """Yield the open transactions, in order of their first records."""
+        for producer_id, first_offset in self.transactions.open.items():
+            known = self._producers[producer_id]
+            life = ProducerLife(producer_id, known.epoch)
+            yield BegunTransaction(life, first_offset, known.last_offset, known.coordinator_epoch)
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
         """Return None if the batch may be appended, a Duplicate with its offsets if it is one of

@@ -7,9 +7,17 @@ from typing import Any
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import ProducerLife
-from plimsoll_core.transactions.operations import TransactionOperation
+from plimsoll_core.transactions.operations import (
+    AddToTransaction,
+    EndTransaction,
+    EndWait,
+    InitProducer,
+    TransactionOperation,
+)
+from plimsoll_core.transactions.parked import PARKED_MS_MAX
 from plimsoll_core.transactions.records import TransactionRecord, TransactionStored
 from plimsoll_core.transactions.settings import TRANSACTIONAL_ID_BYTES_MAX
+from plimsoll_core.transactions.turn import ParkedUntil, TransactionTurn
 
 TransactionOutcome = CoordinatorOutcome[TransactionRecord, TransactionOperation]
 CONCURRENT = RefusedAsWhole(
@@ -59,3 +67,28 @@ def answered(
 
 def refused_with(key: str, token: Any, code: Code) -> TransactionOutcome:
     return answered(key, token, RefusedAsWhole(code))
+
+
+def until_marked(
+    turn: TransactionTurn,
+    op: AddToTransaction | EndTransaction | InitProducer,
+    token: Any,
+    *records: TransactionRecord,
+) -> TransactionOutcome:
+    """Return the outcome that writes these records, if any, and has the request wait until the
+    markers of its id's transaction are written: it is decided anew then. If too many requests wait,
+    it hears CONCURRENT_TRANSACTIONS."""
+    name = op.transactional_id
+    if token is None or not turn.soft.parked.add(op, token):
+        return answered(name, token, CONCURRENT, *records)
+    deadline = ParkedUntil(name)
+    if deadline not in turn.soft.deadlines:
+        turn.soft.deadlines.set(deadline, turn.now_ms + PARKED_MS_MAX)
+    return CoordinatorOutcome(key=name, records=records, parked=True)
+
+
+def end_wait(turn: TransactionTurn, op: EndWait, token: Any) -> TransactionOutcome:
+    """Have the id's waiting requests hear CONCURRENT_TRANSACTIONS."""
+    waiting = turn.soft.parked.take(op.transactional_id)
+    replies = tuple(Reply(one.token, CONCURRENT) for one in waiting)
+    return CoordinatorOutcome(key=op.transactional_id, replies=replies)

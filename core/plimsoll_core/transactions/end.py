@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome
 from plimsoll_core.errors import Code
+from plimsoll_core.ids import ProducerLife
 from plimsoll_core.transactions.checks import (
-    CONCURRENT,
     TransactionOutcome,
     answered,
     present,
     refused_with,
+    until_marked,
 )
 from plimsoll_core.transactions.operations import (
     EndOverdue,
@@ -49,18 +50,21 @@ def end_transaction(turn: TransactionTurn, op: EndTransaction, token: Any) -> Tr
     if stored.status is Status.EMPTY or stored.commits is not op.commits:
         return refused_with(name, token, Code.INVALID_TXN_STATE)
     if stored.status.is_ending:
-        return answered(name, token, CONCURRENT)
+        return until_marked(turn, op, token)
     return answered(name, token, TransactionEnded())
 
 
-def aborted_by_force(turn: TransactionTurn, stored: TransactionStored) -> TransactionStored:
+def aborted_by_force(
+    turn: TransactionTurn, stored: TransactionStored, asked_by: ProducerLife | None = None
+) -> TransactionStored:
     """Return the decision to abort an open transaction in the next epoch, which fences the instance
-    that wrote it."""
+    that wrote it. `asked_by`: that instance if it asks for this itself, with InitProducerId: it may
+    ask again."""
     epoch = min(stored.producer_epoch, EPOCH_MAX) + 1
     return replace(
         stored,
         producer_epoch=epoch,
-        last_producer_epoch=-1,
+        last_producer_epoch=-1 if asked_by is None else asked_by.epoch,
         status=Status.PREPARE_ABORT,
         update_ms=turn.wall_ms,
     )
@@ -93,8 +97,9 @@ def expire_id(turn: TransactionTurn, op: ExpireId, token: Any) -> TransactionOut
     if stored is None:
         return CoordinatorOutcome(key=name)
     now_ms = turn.believed_ms
+    # Also for a tombstone: it may not be written now.
+    turn.soft.deadlines.set(ExpiryAt(name), turn.now_ms + settings.expiration_check_ms)
     idle = stored.status.is_idle and now_ms is not None
     if idle and now_ms is not None and now_ms - stored.update_ms >= settings.expiration_ms:
         return CoordinatorOutcome(key=name, records=(TransactionForgotten(transactional_id=name),))
-    turn.soft.deadlines.set(ExpiryAt(name), turn.now_ms + settings.expiration_check_ms)
     return CoordinatorOutcome(key=name)

@@ -3,7 +3,7 @@ earlier ones.
 
 No two instances get the same epoch, over any failover: the answer leaves only once the record is
 committed. An open transaction of the earlier instance is aborted first, in an epoch above its own,
-and the client asks again meanwhile. Sources: KIP-98, KIP-360 (the epoch that a producer expects).
+and the request waits for its markers. Sources: KIP-98, KIP-360 (the epoch that a producer expects).
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from msgspec.structs import replace
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import ProducerLife
-from plimsoll_core.transactions.checks import CONCURRENT, TransactionOutcome, answered, refused_with
+from plimsoll_core.transactions.checks import (
+    TransactionOutcome,
+    answered,
+    refused_with,
+    until_marked,
+)
 from plimsoll_core.transactions.end import aborted_by_force
 from plimsoll_core.transactions.memory import charged_bytes
 from plimsoll_core.transactions.operations import (
@@ -41,9 +46,10 @@ def init_producer(turn: TransactionTurn, op: InitProducer, token: Any) -> Transa
     if not _may_ask(stored, op.expected):
         return refused_with(name, token, Code.PRODUCER_FENCED)
     if stored.status.is_ending:
-        return answered(name, token, CONCURRENT)
+        return until_marked(turn, op, token)
     if stored.status is Status.ONGOING:
-        return answered(name, token, CONCURRENT, aborted_by_force(turn, stored))
+        present = op.expected if op.expected == stored.producer else None
+        return until_marked(turn, op, token, aborted_by_force(turn, stored, present))
     return _next_epoch(turn, op, stored, token)
 
 
@@ -99,10 +105,11 @@ def _next_epoch(
     turn: TransactionTurn, op: InitProducer, stored: TransactionStored, token: Any
 ) -> TransactionOutcome:
     name, expected = op.transactional_id, op.expected
-    if expected is not None and expected != stored.producer:
+    repeats = expected is not None and expected != stored.producer
+    if repeats and stored.producer_epoch <= EPOCH_MAX:
         # It repeats a request that was answered: it gets the same answer.
         return answered(name, token, ProducerInitialized(stored.producer))
-    last = _NO_EPOCH if expected is None else stored.producer_epoch
+    last = _NO_EPOCH if expected is None else expected.epoch
     made = replace(
         stored,
         timeout_ms=op.timeout_ms,

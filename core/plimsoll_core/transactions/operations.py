@@ -8,6 +8,7 @@ answered.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
@@ -68,6 +69,32 @@ class PartitionsVerified(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
+class TransactionFate(Enum):
+    """What became of a producer's transaction in a partition. OPEN: it is not over, or its markers
+    are being written."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellFates:
+    """A leader's question what became of the producer's transaction in these partitions, since
+    their logs have no marker. A leader does not know the transactional id: the coordinators fill it
+    in. Answered by `FatesTold`."""
+
+    transactional_id: str = ""
+    producer: ProducerLife
+    partitions: tuple[TopicPartition, ...]
+
+
+class FatesTold(NamedTuple):
+    """The fates of the transaction in the partitions asked for."""
+
+    fates: tuple[tuple[TopicPartition, TransactionFate], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
     """EndTxn. Answered by `TransactionEnded` once the decision is committed."""
@@ -92,6 +119,14 @@ class MarkersWritten:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOverdue:
     """A deadline: abort the id's transaction if it is older than its timeout. Not answered."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndWait:
+    """A deadline: the id's requests have waited long enough for the markers of its transaction. Not
+    answered."""
 
     transactional_id: str
 
@@ -131,9 +166,11 @@ TransactionOperation = (
     InitProducer
     | AddToTransaction
     | VerifyPartitions
+    | TellFates
     | EndTransaction
     | MarkersWritten
     | EndOverdue
+    | EndWait
     | ExpireId
     | DescribeTransaction
     | ListTransactions

@@ -68,6 +68,12 @@ class TransactionStored(msgspec.Struct, frozen=True, kw_only=True):
         return ProducerLife(self.producer_id, self.producer_epoch)
 
     @property
+    def producer_ids(self) -> tuple[int, ...]:
+        """The present producer id, and the one before it if that was used up."""
+        own, before = self.producer_id, self.previous_producer_id
+        return (own,) if before in (-1, own) else (own, before)
+
+    @property
     def commits(self) -> bool:
         return self.status in (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.transactions.markers import PendingMarkers
+from plimsoll_core.transactions.parked import ParkedRequests
 from plimsoll_core.transactions.settings import TransactionSettings
 from plimsoll_core.transactions.state import TransactionsState
 
@@ -29,15 +30,23 @@ class ExpiryAt:
     transactional_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedUntil:
+    """A deadline: the longest wait of an id's requests for the markers of its transaction."""
+
+    transactional_id: str
+
+
 class SoftTransactions:
     """The state of one shard that is not in the log. It is lost when this coordinator ends."""
 
-    __slots__ = ("deadlines", "markers")
+    __slots__ = ("deadlines", "markers", "parked")
 
     def __init__(self) -> None:
-        # By `OverdueAt` and `ExpiryAt`, on the monotonic clock.
+        # By `OverdueAt`, `ExpiryAt` and `ParkedUntil`, on the monotonic clock.
         self.deadlines = Deadlines()
         self.markers = PendingMarkers()
+        self.parked = ParkedRequests()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

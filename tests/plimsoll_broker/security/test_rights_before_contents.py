@@ -26,7 +26,7 @@ from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.coordinator.transaction_coordinators import TransactionCoordinators
-from plimsoll_broker.coordinator.verifier import ServedTransactions, Verifier
+from plimsoll_broker.coordinator.verifier import ServedTransactions
 from plimsoll_broker.handlers import batch_checks
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.long_work import Aside
@@ -273,7 +273,7 @@ async def stranger(
     transactions = TransactionCoordinators(
         one.manager, TransactionSettings(), member.coordinators.topics
     )
-    member.coordinators.transactions = ServedTransactions(transactions, Verifier(transactions))
+    member.coordinators.transactions = ServedTransactions.of(transactions)
     client: Any = SimpleNamespace(command=command, topic_defaults=None)
     watch = ImageWatch(controller.image)
     lifetime = BrokerLifetime(one.id, one.epoch)

@@ -13,7 +13,13 @@ from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_core.transactions import operations as o
 from plimsoll_core.transactions.invariants import unsound
 from plimsoll_core.transactions.memory import TransactionMemory
-from plimsoll_core.transactions.records import Status, TransactionStored
+from plimsoll_core.transactions.parked import OF_ONE_ID, PARKED_MS_MAX
+from plimsoll_core.transactions.recent_commits import KEPT_MAX
+from plimsoll_core.transactions.records import (
+    Status,
+    TransactionForgotten,
+    TransactionStored,
+)
 from plimsoll_core.transactions.settings import EPOCH_MAX, TransactionSettings
 from plimsoll_core.transactions.state import TransactionsState, apply
 from plimsoll_core.transactions.step import due, loaded, settled, step
@@ -22,10 +28,12 @@ from plimsoll_wire.transaction_records import decode_transaction_record, encode_
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WALL_MS = 1_700_000_000_000
+PARKED = "parked"
 
 
 class Model:
-    """`ids`: how many producer ids were handed out."""
+    """`ids`: how many producer ids were handed out. `heard`: the answers to requests that
+    waited."""
 
     def __init__(self, memory: TransactionMemory | None = None) -> None:
         self.turn = TransactionTurn(
@@ -38,14 +46,21 @@ class Model:
         )
         self.ids = 0
         self.log: list[Any] = []
+        self.heard: list[Any] = []
 
     def submit(self, op: o.TransactionOperation, token: object) -> Any:
         outcome = step(self.turn, op, token)
         for record in outcome.records:
             self.write(record)
-        answers = [reply.answer for reply in (*outcome.at_once, *outcome.replies)]
-        answer = answers[0] if answers else None
-        return answer.code if isinstance(answer, RefusedAsWhole) else answer
+        replies = [reply.answer for reply in (*outcome.at_once, *outcome.replies)]
+        answers = [one.code if isinstance(one, RefusedAsWhole) else one for one in replies]
+        for waited in self.turn.soft.parked.take_released():
+            self.heard.append(self.submit(*waited))
+        if token is None:
+            self.heard += answers
+        if outcome.parked:
+            return PARKED
+        return answers[0] if answers else None
 
     def write(self, record: Any) -> None:
         assert decode_transaction_record(*encode_transaction_record(record)) == record
@@ -124,9 +139,10 @@ def begun(model: Model) -> ProducerLife:
 def test_transaction_ends_once_all_markers_are_written(model: Model, commits: bool) -> None:
     life = begun(model)
     assert model.end(life, commits=commits) == o.TransactionEnded()
-    assert model.end(life, commits=commits) is Code.CONCURRENT_TRANSACTIONS
-    assert model.add(life, P0) is Code.CONCURRENT_TRANSACTIONS
+    assert model.end(life, commits=not commits) is Code.INVALID_TXN_STATE
+    assert model.end(life, commits=commits) is PARKED
     assert [code.partition for code in model.mark()] == [P0, P1]
+    assert model.heard == [o.TransactionEnded()]
     assert model.status is (Status.COMPLETE_COMMIT if commits else Status.COMPLETE_ABORT)
     assert model.end(life, commits=commits) == o.TransactionEnded()
     assert model.end(life, commits=not commits) is Code.INVALID_TXN_STATE
@@ -134,15 +150,114 @@ def test_transaction_ends_once_all_markers_are_written(model: Model, commits: bo
 
 def test_new_instance_fences_older_and_aborts(model: Model) -> None:
     older = begun(model)
-    assert model.init() is Code.CONCURRENT_TRANSACTIONS
+    assert model.init() is PARKED
     assert model.status is Status.PREPARE_ABORT
     assert model.end(older) is Code.PRODUCER_FENCED
     model.mark()
-    newer = model.init()
+    (newer,) = (one.producer for one in model.heard)
     assert newer.producer_id == older.producer_id
     assert newer.epoch > older.epoch + 1, "the epoch of the abort belongs to no instance"
     assert model.add(older, P0) is Code.PRODUCER_FENCED
     assert model.add(ProducerLife(1, 0), P0) is Code.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_partitions_wait_for_markers_of_previous_transaction(model: Model) -> None:
+    life = begun(model)
+    model.end(life)
+    assert model.add(life, P1) is PARKED
+    assert model.init() is PARKED
+    model.mark()
+    added, initialized = model.heard
+    assert added == o.PartitionsAdded(), "the next transaction has begun"
+    assert initialized is PARKED, "and the new instance aborts it"
+    model.mark()
+    assert model.heard[-1].producer.epoch == life.epoch + 2
+    model.pass_ms(10_000)
+    assert model.heard[3:] == [], "each was answered once"
+
+
+def test_slow_markers_are_waited_for_briefly(model: Model) -> None:
+    life = begun(model)
+    model.end(life)
+    told = [model.add(life, P1) for _ in range(OF_ONE_ID + 1)]
+    assert told == [PARKED] * OF_ONE_ID + [Code.CONCURRENT_TRANSACTIONS]
+    model.pass_ms(PARKED_MS_MAX)
+    assert model.heard == [Code.CONCURRENT_TRANSACTIONS] * OF_ONE_ID
+    model.mark()
+    assert model.add(life, P1) == o.PartitionsAdded()
+
+
+def test_instance_may_abort_its_own_transaction_anew(model: Model) -> None:
+    life = begun(model)
+    assert model.init(expected=life) is PARKED
+    model.mark()
+    (told,) = model.heard
+    assert told == o.ProducerInitialized(ProducerLife(life.producer_id, life.epoch + 1))
+    assert model.init(expected=life) == told.producer, "the answer was lost"
+    assert model.init().epoch == life.epoch + 2
+
+
+def test_last_epoch_aborted_anew_gives_new_producer_id(model: Model) -> None:
+    first = model.init()
+    assert model.stored is not None
+    model.write(structs.replace(model.stored, producer_epoch=EPOCH_MAX))
+    last = ProducerLife(first.producer_id, EPOCH_MAX)
+    model.add(last, P0)
+    assert model.init(expected=last) is PARKED
+    model.mark()
+    assert model.heard == [o.ProducerIdWanted()]
+    second = model.init(expected=last)
+    assert second == ProducerLife(first.producer_id + 1, 0)
+    assert model.init(expected=last) == second, "the answer was lost"
+
+
+def fates(model: Model, life: ProducerLife) -> list[o.TransactionFate]:
+    op = o.TellFates(transactional_id="x", producer=life, partitions=(P0, P1))
+    answer = model.submit(op, "token")
+    return [fate for _, fate in answer.fates]
+
+
+def test_fate_of_partition_is_that_of_last_transaction(model: Model) -> None:
+    life = begun(model)
+    assert fates(model, life) == [o.TransactionFate.OPEN] * 2
+    model.end(life)
+    assert fates(model, life) == [o.TransactionFate.OPEN] * 2, "its markers are being written"
+    model.mark()
+    assert fates(model, life) == [o.TransactionFate.COMMITTED] * 2
+    model.add(life, P1)
+    assert fates(model, life) == [o.TransactionFate.COMMITTED, o.TransactionFate.OPEN]
+    model.end(life, commits=False)
+    model.mark()
+    assert fates(model, life) == [o.TransactionFate.COMMITTED, o.TransactionFate.ABORTED]
+    newer = model.init()
+    assert fates(model, newer) == [o.TransactionFate.ABORTED] * 2, (
+        "of an epoch that has ended nothing"
+    )
+    assert fates(model, life) == [o.TransactionFate.COMMITTED, o.TransactionFate.ABORTED]
+    unknown = o.TellFates(transactional_id="x", producer=ProducerLife(1, 0), partitions=(P0,))
+    assert model.submit(unknown, "token") is Code.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_id_is_found_by_its_producer_ids(model: Model) -> None:
+    first = model.init()
+    state = model.turn.state
+    assert model.stored is not None
+    model.write(structs.replace(model.stored, producer_epoch=EPOCH_MAX))
+    second = model.init()
+    assert [state.name_of(one) for one in (first.producer_id, second.producer_id)] == ["x", "x"]
+    assert fates(model, first) == [o.TransactionFate.ABORTED] * 2
+    apply(state, TransactionForgotten(transactional_id="x"), len(model.log))
+    assert [state.name_of(one) for one in (first.producer_id, second.producer_id)] == [None, None]
+
+
+def test_shard_remembers_bounded_number_of_commits(model: Model) -> None:
+    many = [TopicPartition("orders", index) for index in range(KEPT_MAX + 2)]
+    life = model.init()
+    model.add(life, *many)
+    model.end(life)
+    model.mark()
+    commits = model.turn.state.recent_commits
+    assert [commits.has(life, one) for one in many] == [False] * 2 + [True] * KEPT_MAX
 
 
 def test_repeated_request_gets_same_epoch(model: Model) -> None:
@@ -232,6 +347,20 @@ def test_idle_id_is_forgotten_after_expiration(model: Model) -> None:
         model.pass_ms(day_ms // 24)
     assert model.stored is None
     assert model.turn.state.memory.of_broker.pool.used == 0
+
+
+def test_refused_tombstone_is_tried_again(model: Model) -> None:
+    model.init()
+    model.turn = replace(
+        model.turn, believed_ms=WALL_MS + 8 * 24 * 3_600_000, now_ms=model.turn.now_ms + 3_600_000
+    )
+    deadlines = model.turn.soft.deadlines
+    (key,) = deadlines.take_due(model.turn.now_ms, 100)
+    outcome = step(model.turn, due(key), None)
+    assert outcome.records == (TransactionForgotten(transactional_id="x"),)
+    assert key in deadlines, "it could not be written: too few replicas are in sync"
+    model.write(*outcome.records)
+    assert key not in deadlines
 
 
 def test_full_memory_refuses_newcomers_only() -> None:

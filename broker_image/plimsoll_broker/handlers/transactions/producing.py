@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from plimsoll_broker.coordinator.hanging_transactions import fate_codes
 from plimsoll_broker.coordinator.verifier import verified
 from plimsoll_broker.handlers.long_work import in_turns
 from plimsoll_broker.handlers.transactions.transaction_api import (
@@ -27,6 +28,7 @@ from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_core.transactions.operations import (
     AddToTransaction,
     EndTransaction,
+    TellFates,
     VerifyPartitions,
 )
 from plimsoll_wire.control_records import EndMarker
@@ -53,15 +55,20 @@ def _unknown(request: TransactionRequest) -> dict[TopicPartition, Code]:
     return found
 
 
-def _add_operations(request: TransactionRequest) -> Iterator[AddToTransaction | VerifyPartitions]:
+def _add_operations(
+    request: TransactionRequest,
+) -> Iterator[AddToTransaction | VerifyPartitions | TellFates]:
     value = request.value
     if request.version >= _BROKERS_VERSION:
         for one in value.transactions:
-            yield VerifyPartitions(
-                transactional_id=one.transactional_id,
-                producer=ProducerLife(one.producer_id, one.producer_epoch),
-                partitions=_partitions(one.topics),
-            )
+            producer = ProducerLife(one.producer_id, one.producer_epoch)
+            partitions = _partitions(one.topics)
+            if one.transactional_id:
+                yield VerifyPartitions(
+                    transactional_id=one.transactional_id, producer=producer, partitions=partitions
+                )
+            else:
+                yield TellFates(producer=producer, partitions=partitions)
     elif not _unknown(request):
         yield AddToTransaction(
             transactional_id=value.v3_and_below_transactional_id,
@@ -78,10 +85,10 @@ def _add_values(request: TransactionRequest, answers: list[object]) -> dict[str,
         results = [
             {
                 "transactional_id": op.transactional_id,
-                "topic_results": _by_topic(verified(op, answer)),
+                "topic_results": _by_topic(_codes(op, answer)),
             }
             for op, answer in asked
-            if isinstance(op, VerifyPartitions)
+            if not isinstance(op, AddToTransaction)
         ]
         return {"error_code": Code.NONE, "results_by_transaction": results}
     asked_for = _partitions(request.value.v3_and_below_topics)
@@ -92,6 +99,10 @@ def _add_values(request: TransactionRequest, answers: list[object]) -> dict[str,
         unknown = _unknown(request)
         codes = {one: unknown.get(one, Code.OPERATION_NOT_ATTEMPTED) for one in asked_for}
     return {"results_by_topic_v3_and_below": _by_topic(codes)}
+
+
+def _codes(op: VerifyPartitions | TellFates, answer: object) -> dict[TopicPartition, Code]:
+    return verified(op, answer) if isinstance(op, VerifyPartitions) else fate_codes(op, answer)
 
 
 def _by_topic(codes: dict[TopicPartition, Code]) -> list[dict[str, Any]]:
