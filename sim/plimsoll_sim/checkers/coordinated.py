@@ -93,6 +93,11 @@ class CoordinatedChecker:
         ghost = self._ghost.by_name.get(TopicPartition(TRANSACTION_STATE, index))
         return ghost is None or ghost.unclean_epoch >= 0
 
+    def _is_forgotten(self, found: _Transaction) -> bool:
+        """Return True if the coordinator of this transaction may have forgotten its decision."""
+        name = self._owners.get(found.life.producer_id)
+        return name is not None and self._is_excused(name)
+
     def wrote(self, life: ProducerLife, number: int, at: TopicPartition, ident: bytes) -> None:
         found = self._transactions.setdefault((life, number), _Transaction(life, number=number))
         found.batches[ident] = at
@@ -124,6 +129,8 @@ class CoordinatedChecker:
             found = self._of_batch.get(batch.ident)
             if found is None or ghost.unclean_epoch >= 0:
                 continue
+            if self._is_forgotten(found):
+                continue
             self._check_fate(ghost, found, batch.ident, commits=end.commits)
             self.processed.ended((found.life, found.number), commits=end.commits)
             if end.commits and end.epoch != found.life.epoch:
@@ -132,7 +139,7 @@ class CoordinatedChecker:
     def _check_fate(
         self, ghost: PartitionGhost, found: _Transaction, ident: bytes, *, commits: bool
     ) -> None:
-        if ghost.unclean_epoch >= 0:
+        if ghost.unclean_epoch >= 0 or self._is_forgotten(found):
             return
         told = {True: "committed", False: "aborted"}
         if found.commits is not None and found.commits is not commits:
@@ -196,18 +203,25 @@ class CoordinatedChecker:
                 yield f"{ghost.name}: LSO {stable} of {ghost.true_high_watermark}"
         yield from self.processed.unfinished()
         for found in self._transactions.values():
-            fates = set()
-            for ident, at in found.batches.items():
-                held = self._ghost.by_name.get(at)
-                if held is None or held.unclean_epoch >= 0 or held.made_again or held.start:
-                    return
-                offset = held.idents.get(ident)
-                if offset is not None:
-                    fates.add(held.fates.get(offset))
-                elif ident in found.acked and found.commits:
-                    yield f"{at}: {ident!r} is lost"
-            if len(fates) > 1 or (found.commits is not None and fates - {found.commits}):
-                yield f"{found.life}: {sorted(map(str, fates))}, decided: {found.commits}"
+            if not self._is_forgotten(found):
+                yield from self._torn(found)
+
+    def _torn(self, found: _Transaction) -> Iterator[str]:
+        """Yield a sentence for each way in which a transaction is not whole. Say nothing of one in
+        a partition that has lost or deleted records."""
+        fates, lost = set(), []
+        for ident, at in found.batches.items():
+            held = self._ghost.by_name.get(at)
+            if held is None or held.unclean_epoch >= 0 or held.made_again or held.start:
+                return
+            offset = held.idents.get(ident)
+            if offset is not None:
+                fates.add(held.fates.get(offset))
+            elif ident in found.acked and found.commits:
+                lost.append(f"{at}: {ident!r} is lost")
+        yield from lost
+        if len(fates) > 1 or (found.commits is not None and fates - {found.commits}):
+            yield f"{found.life}: {sorted(map(str, fates))}, decided: {found.commits}"
 
 
 def _records(
