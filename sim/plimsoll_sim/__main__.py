@@ -28,7 +28,11 @@ from plimsoll_sim.scenario.runner import play_files, usage
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="plimsoll_sim", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="plimsoll_sim",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", metavar="A..B")
     parser.add_argument("--steps", type=int, default=4_000, help="of chaos, before healing")
