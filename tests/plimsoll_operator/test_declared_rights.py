@@ -191,7 +191,7 @@ async def test_unreadable_user_is_named_without_blocking_others() -> None:
     assert found.explanation.allowed
     assert found.explanation.stated_by == ("User kafka/writer",)
     assert "User shop/t0, " in found.text
-    assert found.text.endswith(" and 2 more.")
+    assert found.text.endswith(" and 2 more. Correct them, and ask again.")
 
 
 async def test_user_of_deleted_namespace_blocks_no_answer() -> None:

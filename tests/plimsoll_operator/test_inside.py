@@ -230,8 +230,9 @@ async def test_absent_broker_keeps_certificate_until_off_is_known() -> None:
     shown = secure_condition(made.deciding.image, inside.waits_of(made.scene.term))
     assert shown is not None
     assert shown.message.endswith(
-        "is complete: the broker cannot update its copy of the metadata "
-        "on disk, which still says Required (see the broker's log)."
+        "although internal TLS is Off: the broker cannot update its copy of the metadata on disk, "
+        "which still says Required (see the broker's log). The operator then removes the "
+        "certificate by itself."
     )
     made.uncopied = set()
     await made.settle(2)

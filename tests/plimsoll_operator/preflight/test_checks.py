@@ -209,10 +209,10 @@ def some_appends(*milliseconds: float, **more: str) -> Appends:
 @pytest.mark.parametrize(
     ("appends", "result", "sentence"),
     [
-        (some_appends(*[2.0] * 100), "ok", "p50 2.0 ms, p99 2.0 ms"),
-        (some_appends(*[2.0] * 99, 5_000.0), "ok", "p99 2.0 ms"),
+        (some_appends(*[2.0] * 100), "ok", "took 2.0 ms (median) and 2.0 ms (p99)"),
+        (some_appends(*[2.0] * 99, 5_000.0), "ok", "2.0 ms (p99)"),
         (some_appends(*[2.0] * 98, 50.1, 50.1), "warning", "etcd_disk_wal_fsync"),
-        (some_appends(*[2.0] * 98, 50.0, 50.0), "ok", "p99 50.0 ms"),
+        (some_appends(*[2.0] * 98, 50.0, 50.0), "ok", "50.0 ms (p99)"),
         (some_appends(*[2.0] * 98, 1_001.0, 1_001.0), "failed", "faster disk"),
         (some_appends(2.0, stopped="timed out"), "failed", "stopped after 1 writes: timed out"),
         (some_appends(2.0, left="forbidden"), "warning", "could not be deleted: forbidden"),
