@@ -88,7 +88,8 @@ def explain_command(
         bool,
         typer.Option(
             "--declared",
-            help="Decide by the LogCluster and its User objects only, without asking the operator.",
+            help="Tell what the LogCluster and its User objects allow, without asking the "
+            "operator; rules that clients created are then left out.",
         ),
     ] = False,
     output: Annotated[

@@ -50,7 +50,7 @@ def compared(here: str, topic: str, there: str, results: Path) -> tuple[MirrorAu
         results=results,
     )
     (found,) = compare_some(job, items)
-    findings = AuditFindings(audited=Audited(partitions=1))
+    findings = AuditFindings(audited=Audited(partitions=1, batches=1))
     told = judge_audit(EVERY, with_mirrors(findings, MirrorFindings((found,))))
     return found, (told.verdict, told.reason.value, told.message)
 

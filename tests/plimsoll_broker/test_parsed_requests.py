@@ -84,10 +84,13 @@ class NoGroups:
     """Coordinators that have no group."""
 
     groups = members = 0
-    transactions = None
+    transactions: Any = None
 
     def __init__(self) -> None:
         self.stats, self.topics = GroupStats(), SimpleNamespace(want=lambda _: None)
+
+    def may_transact(self, group_id: str, producer: Any) -> bool:
+        return True
 
     def ask(self, group_id: str, op: Any) -> Asker:
         asker = Asker()
@@ -135,6 +138,8 @@ def handlers() -> Mapping[ApiKey, Handler]:
     view: Any = SimpleNamespace(image=an_image(), aside=aside)
     coordinators: Any = NoGroups()
     transactions: Any = NoTransactions()
+    in_transactions: Any = NoGroups()
+    in_transactions.transactions = transactions
     table = {
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.CLIENTS, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
@@ -142,6 +147,7 @@ def handlers() -> Mapping[ApiKey, Handler]:
         ApiKey.DESCRIBE_PRODUCERS: describe_producers(manager, aside),
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
         **admin.handlers,
+        **group_handlers(view, in_transactions),
         **group_handlers(view, coordinators),
         **transaction_handlers(transactions, aside),
     }

@@ -163,8 +163,9 @@ def _relaxations(survey: Survey, draft: PlanDraft) -> tuple[Relaxation, ...]:
         found.append(Relaxation(rule="ReplicaBalance", message=message))
     if gap := _gap(leader_counts(draft.rows), draft.evened):
         message = (
-            f"The plan leaves some brokers with more preferred leaders than others: {gap}. A "
-            "partition can only be led by a broker that has a replica of it."
+            f"The plan leaves some brokers with more preferred leaders than others: {gap}. "
+            "It cannot be more even, because only a broker with a replica of a partition can lead "
+            "that partition; nothing needs to be done."
         )
         found.append(Relaxation(rule="LeaderBalance", message=message))
     if message := _lost_racks(survey, draft.rows):

@@ -284,7 +284,10 @@ def verify(
 def audit(
     pattern: Annotated[str, typer.Argument(help="Regular expression for the topics' whole names.")],
     rate: Annotated[
-        str | None, typer.Option(help="Bytes per second of all brokers together, such as 50Mi.")
+        str | None,
+        typer.Option(
+            help="Most bytes per second that the audit reads, of all brokers together, as 50Mi."
+        ),
     ] = None,
     user: Annotated[
         str | None, typer.Option(help="The User to log in as, if the listeners require a login.")

@@ -47,8 +47,9 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
         directory = str(told.get("directory", ""))
         if not told["archived"]:
             notes.append(
-                "The operator could not archive the latest changes of the cluster, which are "
-                "therefore missing here."
+                "The latest changes are missing here, because the operator could not write them to "
+                "the archive of the metadata history yet. It tries again, and the metadata itself "
+                "is safe; if they stay missing, the operator's log says why."
             )
     except ViewUnavailable as error:
         notes.append(f"{error} The changes that were archived before follow.")

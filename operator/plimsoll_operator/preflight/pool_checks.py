@@ -85,8 +85,8 @@ def _placed(one: LogCluster, count: int, nodes: Sequence[Node]) -> Finding:
         return "failed", f"no node has the labels of its nodeSelector, {text}. Label the nodes."
     able = [n for n in labelled if not any(_repels(t, spec.tolerations or ()) for t in n.taints)]
     if not able:
-        text = "every node that its nodeSelector admits is cordoned or has a taint that its"
-        return "failed", f"{text} tolerations leave out. Add a toleration, or uncordon a node."
+        text = "every node that its nodeSelector admits is cordoned or has a taint that the pool's"
+        return "failed", f"{text} pods do not tolerate. Add a toleration, or uncordon a node."
     large = [n for n in able if _has_room(n, requests)]
     if not large:
         text = ", ".join(f"{key} {value}" for key, value in sorted(requests.items()))

@@ -127,8 +127,8 @@ def _user_handed_over(old: ClusterImage, record: UserDeclared) -> Iterator[Occur
         return
     text = (
         f"User {before.user_name}: its object {'/'.join(_place(before.object))} was deleted, "
-        f"and {'/'.join(_place(heir))} declares the same user, so that object owns it now, with "
-        "its login."
+        f"and {'/'.join(_place(heir))} declares the same user, so that object owns it now. Its "
+        "present login stays valid for now; have its clients load that object's Secret."
     )
     yield Occurrence(
         key=f"handed-over-{before.user_name}-{heir.uid}",
