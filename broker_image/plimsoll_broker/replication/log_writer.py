@@ -48,8 +48,8 @@ _UNREAD = (
 _UNREAD_BY_ONLY = (
     "%r: records at offset %d of this broker's log cannot be read, and no other replica is in "
     "sync, so this broker stays the leader and serves the other records; start the brokers of the "
-    "other replicas; if none has the records, see docs/operations.md, "
-    '"Skip an unreadable batch": %s'
+    "other replicas; if none has the records, see "
+    'docs/operations.md, "Skip an unreadable batch": %s'
 )
 
 
