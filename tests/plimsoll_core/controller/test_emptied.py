@@ -35,7 +35,7 @@ def test_emptied_only_copy_is_given_up_by_name(
     world.kill(0)
     assert isinstance(world.register(0, volume_is_empty=True), Refused)
     (answer,) = world.name_leader(0)
-    assert (answer.reason, "given up" in answer.message) == ("LeaderNotEligible", True)
+    assert (answer.reason, "gives up" in answer.message) == ("LeaderNotEligible", True)
     refused = world.register(0, volume_is_empty=True)
     assert "only complete copy of 1 partitions, such as orders-1" in refused.message
     world.name_leader(0, 1)
