@@ -256,7 +256,8 @@ async def test_fetchers_of_one_leader_have_separate_sessions(
     assert sorted(len(one) for one in watched.of(brokers[0])) == [3] * 6
     assert same_logs("t", *brokers)
     await kill(brokers[0])
-    await until(lambda: brokers[1].hosted("t", 8).replica.leader is not None)
+    led = [brokers[1].hosted("t", index).replica for index in range(9)]
+    await until(lambda: all(replica.leader is not None for replica in led))
     client = await brokers[1].client()
     for index in range(9):
         assert await client.produce("t", a_batch(1), index=index) == (Code.NONE, 2)
