@@ -251,6 +251,7 @@ async def test_fetchers_of_one_leader_have_separate_sessions(
     brokers = [await broker(b).start(**{"num.replica.fetchers": "3"}) for b in range(3)]
     led_by_0(controller, 9)
     client = await brokers[0].client()
+    await until(lambda: len(brokers[0].manager) == 9)
     for index in range(9):
         assert await client.produce("t", a_batch(2), index=index) == (Code.NONE, 0)
     assert sorted(len(one) for one in watched.of(brokers[0])) == [3] * 6
