@@ -2,11 +2,12 @@
 
     python -m bench.node_drills [--minutes 30] [--faults 10] [--seed 1]
 
-On the local node (or with USE_CURRENT_CONTEXT=1 on that of kubectl's current context, whose chart
-allows drills): three brokers, a topic, a claim for evidence, and a Verification with
-`mode: Continuous` and a drill that is drawn from the seed. Printed: each fault and what it did,
-each window's verdict as it ends, and the verdict at the end. Exit code 1 if a window is Violated,
-if fewer windows ended than minutes less three, or if no fault was injected.
+The run uses the local node. With USE_CURRENT_CONTEXT=1 it uses the cluster of kubectl's current
+context instead; the chart there must allow drills. It creates three brokers, a topic, a claim for
+evidence, and a Verification with `mode: Continuous` and a drill that is drawn from the seed. It
+prints each fault and what the fault did, each window's verdict as the window ends, and the verdict
+at the end. Exit code 1 if a window is Violated, if fewer windows ended than minutes less three, or
+if no fault was injected.
 """
 
 from __future__ import annotations

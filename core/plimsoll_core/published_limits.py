@@ -30,16 +30,16 @@ class SizeLimit:
     remedy: str
     beyond: Beyond
 
-    def exceeded(self, number: int, whose: str) -> Refusal | None:
-        """Return the refusal if the object `whose` has more than the limit allows. Return None if
-        it has not. `number`: how many it has."""
+    def exceeded(self, number: int, holder: str) -> Refusal | None:
+        """Return the refusal if `number` is more than the limit allows, else None. `holder`: the
+        object that has so many, as the subject of the sentence."""
         if number <= self.most:
             return None
         effect = ", because" if self.beyond == "refused" else ". Nothing is refused for that, but"
         return Refusal(
             reason=Reason.PolicyViolation,
             message=(
-                f"{whose} has {number:,} {self.what}; Plimsoll is made and tested for at most "
+                f"{holder} has {number:,} {self.what}; Plimsoll is made and tested for at most "
                 f"{self.most:,}{effect} {self.cost}. {self.remedy}"
             ),
         )

@@ -25,8 +25,8 @@ from plimsoll_wire.primitives import PrimitiveReader
 Buffer = bytes | bytearray | memoryview
 Decoder = Callable[[Buffer, int | None], tuple[Any, int, int]]
 """Decodes a message within a limit on the weight of its array items: NUMBERS_LIKE_ONE for a
-structure or a string, 1 for a number; None: no limit. Returns with it the memory of these items, in
-bytes, and their weight, which is 0 without a limit."""
+structure or a string, 1 for a number. The limit is None if there is none. Returns the message, the
+memory of these items in bytes, and their weight, which is 0 without a limit."""
 
 NAMED_MAX = 20_000
 """The most structures and strings in the arrays of a request."""

@@ -94,7 +94,7 @@ class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
     `records`, `markers` (of transactions): of the replica with the most batches; `size`: bytes read
     from all replicas together; `is_equal`: True if all replicas were read and hold the same
     batches; `excused`: True if missing offsets were taken for compaction; `behind`: the brokers
-    outside the ISR of which the replicas end early. A record-by-record item leaves these, `edges`,
+    outside the ISR with replicas that end early. A record-by-record item leaves these, `edges`,
     `batches`, `records` and `markers` at their defaults."""
 
     topic: str

@@ -52,8 +52,8 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     as text; `unknown`: topics with an unreadable configuration; `excused`: topics that lack
     offsets, which were taken for compaction; `behind`: number of replicas outside their ISR that
     end early; `in_time`: False if the deadline came before every range was read; `replaced`: the
-    topics that were deleted during the audit, of which nothing is judged; `mirrored`: None if there
-    was no comparison with another cluster."""
+    topics that were deleted during the audit, which are not judged; `mirrored`: None if there was
+    no comparison with another cluster."""
 
     audited: Audited = Audited()
     counts: dict[str, int] = {}

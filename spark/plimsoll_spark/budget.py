@@ -113,7 +113,7 @@ def _measured(
 
 
 def _unknown(limits: Sequence[str]) -> Verdict | None:
-    """Return Inconclusive if there are limits of which nothing is known."""
+    """Return Inconclusive if the run has no figure to compare with one of the limits."""
     if not limits:
         return None
     names = ", ".join(f"budget.{one}" for one in limits)

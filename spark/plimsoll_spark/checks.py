@@ -47,7 +47,7 @@ class Cleaner(enum.Enum):
     """What the topic's cleaner may have removed."""
 
     OFF = enum.auto()  # nothing
-    ON = enum.auto()  # records of which the log has a newer one of the same key
+    ON = enum.auto()  # a record, if the log has a newer one of the same key
     UNREAD = enum.auto()  # any record: the newer ones may be where nothing was read
 
 

@@ -5,8 +5,8 @@ Called by `verification`. Structured Streaming runs a micro-batch some times a w
 of its rate source (`run_reader` says why on no other): it reads what is new in the log, and joins
 it with the new files of the ledger. The directory of the run (on the claim of `spec.evidence`, or
 in the pod, from where `bucket` copies it) holds the judge's state, with which a later driver goes
-on. Each driver has a file of its own for it, and a checkpoint of its own, since one of which the
-node was lost may still write after another one has begun.
+on. Each driver has its own file of that state and its own checkpoint, since a driver on a lost node
+may still write after another one has begun.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class ContinuousRun:
     # --- the start ------------------------------------------------------------------------------
 
     def _begin(self) -> KeptRun:
-        """Begin the run, or go on with the one of which the directory exists. Raises `Refusal`,
+        """Begin the run, or go on with the run that has a directory. Raises `Refusal`,
         `Superseded`."""
         # First: what a driver sees after a later one has begun may be that one's work.
         self._claim = self._publisher.claim(within_s=FINAL_WITHIN_S)
@@ -242,8 +242,8 @@ class ContinuousRun:
         return kept
 
     def _kept_run(self) -> tuple[KeptRun, Progress | None]:
-        """Return the run, of which the evidence is begun, and what an earlier driver published if
-        it left no evidence."""
+        """Begin the run's evidence. Return the run, and what an earlier driver published if it left
+        no evidence."""
         settings, earlier, lost = self._settings, self._evidence.earlier(), None
         if earlier is None:
             partitions = self._client.partitions(TOPIC_WITHIN_S)

@@ -152,7 +152,7 @@ class Evidence:
         """Create the run's directories, take the number of the attempt, write its run file, and
         copy the run's files to the bucket, if there is one, from now on. Return the content of the
         run file, with that number. `claim`: what this driver claimed before it looked for the run.
-        Raises `Refusal` if that is impossible: a run of which nothing would be kept does not start;
+        Raises `Refusal` if that is impossible: a run that would keep no evidence does not start;
         `BegunMeanwhile` if the newest run file is of another run; and `Superseded` if another
         driver takes the number, or a later one has begun."""
         attempt = Attempt(self.name, self.directory, self._bucket, claim)

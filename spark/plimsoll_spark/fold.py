@@ -94,10 +94,10 @@ class Fold:
         were not at their offsets, and gaps.
 
         `starts`: by partition, the log start offset after the log was read; offsets below it have
-        expired. `unplaced`: the ledger's records without an acked offset. One that was acked, and
-        of which the broker returned no offset, counts as lost unless it is anywhere in the log.
+        expired. `unplaced`: the ledger's records without an acked offset. If the broker acked a
+        record without an offset, it counts as lost unless it is anywhere in the log.
         `may_be_cleaned`: of a compacted topic; what the cleaner may have removed is counted as
-        cleaned, and so is each missing record or gap of which that cannot be told.
+        cleaned, and so is each missing record or gap that may be the cleaner's.
         """
         for partition, strays in self._strays:
             self._judge(partition, strays, starts[partition], may_be_cleaned)

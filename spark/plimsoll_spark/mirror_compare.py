@@ -197,7 +197,7 @@ class _Walk:
             self._begun = False
 
     def step(self) -> None:
-        """Compare the next records, and drop those of which the fate is known."""
+        """Compare the next records, and drop those that are decided."""
         ours, theirs = self._ours, self._theirs
         both = min(len(ours.offset), len(theirs.offset))
         unequal = np.flatnonzero(ours.content[:both] != theirs.content[:both])

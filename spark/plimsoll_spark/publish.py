@@ -4,7 +4,7 @@ Called by `run`. It patches the ConfigMap with the pod's own service account, us
 standard library. A refusal of the API server is final; a missing answer is retried while time
 lasts. The ConfigMap holds the number of the driver that writes it. A driver claims the next number
 before it looks at the topic or at the evidence of its run. Each patch is for a version of the
-ConfigMap with the driver's own number, so one that was paused, or of which the node was lost,
+ConfigMap with the driver's own number. So a driver that was paused, or that runs on a lost node,
 cannot write over its successor, whatever it saw before. After a verdict no number is given out.
 """
 

@@ -160,8 +160,8 @@ class Run:
         return self._judged(kept, findings, drive_ended, recreated=recreated)
 
     def _begun(self, client: TopicClient) -> KeptRun:
-        """Return the run that begins now, or the earlier one of which the evidence exists. Its
-        run file is written. Raises `Refusal`, `Superseded`."""
+        """Return the earlier run if there is evidence of it, else the run that begins now. Write
+        its run file. Raises `Refusal`, `Superseded`."""
         try:
             return self._begin(client)
         except BegunMeanwhile:

@@ -22,7 +22,7 @@ SLOWLY = "spark-events"
 """The directory of Spark's event log, which grows all the time: it is copied at most every
 `SLOWLY_EVERY_S` seconds."""
 DELETED = ("ledger/", "judge/")
-"""The directories of which the bucket loses files that the run has deleted."""
+"""If the run deletes a file of these directories, it is deleted in the bucket too."""
 
 log = logging.getLogger(__name__)
 

@@ -42,8 +42,8 @@ def put_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def created(path: Path, content: bytes) -> bool:
-    """Create a file, durable as with `put_whole`, of which a reader may see a part. Return False
-    if there is one of that name. Raises OSError."""
+    """Create a file, durable as with `put_whole`. A reader may see a part of it. Return False if
+    there is one of that name. Raises OSError."""
     try:
         with path.open("xb") as file:
             file.write(content)

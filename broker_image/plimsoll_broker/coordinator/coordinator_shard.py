@@ -175,7 +175,8 @@ RECORDS_AT_ONCE = 10_000
 
 
 class QueuedRecord(NamedTuple):
-    """A record to append. `producer`: that of the transaction to which it belongs; None: none."""
+    """A record to append. `producer`: the producer of its transaction; None if it belongs to no
+    transaction."""
 
     record: KeyValue
     producer: ProducerLife | None

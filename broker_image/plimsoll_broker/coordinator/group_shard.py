@@ -53,7 +53,7 @@ class GivesUp(Protocol):
         group; the group stays unloaded."""
 
     def give_up_all(self) -> None:
-        """Call `give_up` for each group of which this pass has applied records, or may apply."""
+        """Call `give_up` for each group that this pass reads."""
 
     def reads(self, group_id: str) -> bool:
         """Return True if this pass has applied records of the group and may apply more."""

@@ -48,7 +48,7 @@ class Rereading:
             self._others.add(group_id)
 
     def give_up_all(self) -> None:
-        """Call `give_up` for each group of which this pass has applied records, or may apply."""
+        """Call `give_up` for each group that this pass reads."""
         for group_id in list(self.names):
             self.give_up(group_id)
 

@@ -150,10 +150,10 @@ class AutoCreation:
         charges: QuotaCharges | None = None,
         behalf: OnBehalf | None = None,
     ) -> bool:
-        """Have the controller create those of these topics that were not requested a moment ago, as
-        far as the client's share of NAMES_MAX and its quota (`charges`; None: no quota) permit, by
-        the client's rights (`behalf`). Return True if `names` is not empty, even if nothing is
-        requested now; the answer of the controller is not awaited."""
+        """Have the controller create those of these topics that were not requested a moment ago.
+        The client's share of NAMES_MAX and its quota limit their number, and its rights (`behalf`)
+        apply. `charges`: the client's quota usage; None if it has no quota. Return True if `names`
+        is not empty, even if nothing is requested now. The controller's answer is not awaited."""
         possible = dict.fromkeys(names)
         who = _asker()
         new = list(islice((name for name in possible if name not in self._recent), NAMES_MAX))

@@ -57,8 +57,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._silence_s = 0.0  # how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
         self.link: Link | None = None
-        # Takes a push, and returns the slot of its partition and the frame that acknowledges the
-        # push; None for no answer. None on a connection whose requests permit no pushes.
+        # Takes a push. Returns the slot of its partition and the frame that acknowledges the push,
+        # or None if the push is not acknowledged. The attribute is None if no request on this
+        # connection permits pushes.
         self.take_push: Callable[[memoryview], tuple[int, bytes] | None] | None = None
         # States by how much a drill delays replies; None for a connection that none delays.
         self.peers: InsidePeers | None = None

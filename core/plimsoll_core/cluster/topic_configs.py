@@ -169,10 +169,10 @@ KEYS: tuple[ConfigKey, ...] = (
     choice(
         UNCLEAN_RECOVERY,
         ("Balanced", "Proactive", "Manual"),
-        "Leader of a partition of which no replica is certain to have all committed records: the "
-        "most complete replica, after all that may have them have reported (Balanced); the most "
-        "complete of those that report within seconds (Proactive); or the replica that a user "
-        "names (Manual).",
+        "Leader of a partition when no replica certainly has all committed records: the most "
+        "complete replica, after every replica that may have them has reported (Balanced); the "
+        "most complete of those that report within seconds (Proactive); or the replica that a "
+        "user names (Manual).",
         any_case=True,
     ),
 )

@@ -53,7 +53,7 @@ class PendingOffsets:
         return (topic, partition) in self._by_partition
 
     def partitions(self) -> frozenset[tuple[str, int]]:
-        """Return the topics and partitions of which a transaction would commit an offset."""
+        """Return the topics and partitions that have a pending offset."""
         return frozenset(self._by_partition)
 
     def of(self, producer_id: int, topic: str, partition: int) -> PendingOffset | None:

@@ -231,8 +231,7 @@ class GroupsState:
         self.memory.groups.take(group.owner, 1)
 
     def ends(self, group: Group) -> None:
-        """Remove a group of which nothing is left. Only `apply` may call
-        it."""
+        """Remove a group that has no members and no offsets left. Only `apply` may call this."""
         del self.groups[group.group_id]
         self._gone[group.group_id] = group.written_to
         self.memory.change(group.owner, -group.size_bytes)

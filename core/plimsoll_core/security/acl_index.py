@@ -43,7 +43,7 @@ _ALLOWS = {
     operation: _ALL | sum(_BIT[one] for one in _IMPLYING.get(operation, (operation,)))
     for operation in AclOperation
 }
-"""For each operation, the bits of the operations of which an Allow also allows it."""
+"""For each operation, the operations that imply it if they are allowed, as bits."""
 
 
 def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
@@ -52,8 +52,8 @@ def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
 
 
 _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
-"""For each operation, the bits of the operations of which a Deny denies it. A Deny implies no other
-operation."""
+"""For each operation, the operations that a Deny must name to deny it, as bits. A Deny implies no
+other operation."""
 
 
 @lru_cache(maxsize=1024)

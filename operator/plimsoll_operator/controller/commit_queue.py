@@ -477,8 +477,8 @@ class Committer:
         )
         if self._journal.group_unfinished:
             raise TermEnded(
-                "the API server rejected a part of a metadata change, other parts of which are "
-                "already in the metadata log; the controller starts again and drops the "
+                "the API server rejected a part of a metadata change, but the metadata log already "
+                "holds other parts of that change; the controller starts again and drops the "
                 "unfinished change"
             ) from error
         culprit = refused(Reason.RecordTooLarge, str(error))

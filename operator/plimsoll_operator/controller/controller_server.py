@@ -532,8 +532,8 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
             self.close(
-                "the peer did not read the controller's replies, of which more than "
-                f"{WRITE_BUFFER_BYTES_MAX} bytes waited to be sent"
+                "the peer did not read the controller's replies: more than "
+                f"{WRITE_BUFFER_BYTES_MAX} bytes of them waited to be sent"
             )
             return
         self._transport.write(control.encode_reply(correlation_id, body))

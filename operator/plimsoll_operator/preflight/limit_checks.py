@@ -65,9 +65,9 @@ def _exists(cluster: LogCluster, others: frozenset[tuple[str, str]]) -> bool:
 
 
 def _beyond(cluster: LogCluster, topics: Sequence[Topic]) -> Iterator[Finding]:
-    whose = f"LogCluster {cluster.metadata.name}"
-    yield from _over(BROKERS_OF_CLUSTER, cluster.count, whose)
-    yield from _over(TOPICS_OF_CLUSTER, len(topics), whose)
+    holder = f"LogCluster {cluster.metadata.name}"
+    yield from _over(BROKERS_OF_CLUSTER, cluster.count, holder)
+    yield from _over(TOPICS_OF_CLUSTER, len(topics), holder)
     for topic in topics:
         name = f"Topic {topic.metadata.name}"
         yield from _over(PARTITIONS_OF_TOPIC, _partitions(cluster, topic), name)
@@ -75,7 +75,7 @@ def _beyond(cluster: LogCluster, topics: Sequence[Topic]) -> Iterator[Finding]:
     limit, stated = PARTITIONS_OF_CLUSTER, settings_of(cluster).partitions_per_cluster_max
     if planned > stated:
         text = (
-            f"The Topics of {whose} have {planned:,} partitions together, but its "
+            f"The Topics of {holder} have {planned:,} partitions together, but its "
             f"topics.limits.partitionsPerCluster allows {stated:,}, so the cluster would refuse "
             "the rest"
         )
@@ -83,9 +83,9 @@ def _beyond(cluster: LogCluster, topics: Sequence[Topic]) -> Iterator[Finding]:
     elif stated > limit.most:
         yield (
             "warning",
-            f"{whose} allows {stated:,} partitions (topics.limits.partitionsPerCluster), more than "
-            f"the {limit.most:,} for which Plimsoll is made: {limit.cost}. Test a cluster of that "
-            "size first.",
+            f"{holder} allows {stated:,} partitions (topics.limits.partitionsPerCluster), more "
+            f"than the {limit.most:,} for which Plimsoll is made: {limit.cost}. Test a cluster of "
+            "that size first.",
         )
     for name, most in _rooms(cluster):
         if (each := _each_replicas(cluster, topics)) > most:
@@ -97,8 +97,8 @@ def _beyond(cluster: LogCluster, topics: Sequence[Topic]) -> Iterator[Finding]:
             )
 
 
-def _over(limit: SizeLimit, number: int, whose: str) -> Iterator[Finding]:
-    if (beyond := limit.exceeded(number, whose)) is not None:
+def _over(limit: SizeLimit, number: int, holder: str) -> Iterator[Finding]:
+    if (beyond := limit.exceeded(number, holder)) is not None:
         yield SERIOUS[limit.beyond], beyond.message
 
 

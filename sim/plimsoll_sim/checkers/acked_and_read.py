@@ -56,7 +56,7 @@ class ClientChecker:
         ghost.acked[ident] = offset
 
     def damaged(self, at: TopicPartition, ident: bytes, code: int) -> None:
-        """Check the answer to a batch of which a bit was changed on the way: it is refused."""
+        """Check that a batch with a bit that was changed on the way is refused."""
         self.damaged_batches += 1
         if code == Code.NONE:
             raise Violation("BatchIntact", f"{at}: {ident!r} was damaged and is acknowledged")

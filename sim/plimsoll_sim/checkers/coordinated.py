@@ -31,7 +31,8 @@ from plimsoll_wire.versioned_fields import UnknownKeyedRecord
 @dataclass(slots=True)
 class _Transaction:
     """One transaction as its producer knows it. `batches`: partition by name of the batch; `acked`:
-    names of acknowledged ones; `commits`: the decision that it was told, None: none."""
+    names of acknowledged ones; `commits`: the decision that the producer was told, None if it was
+    told none."""
 
     life: ProducerLife
     batches: dict[bytes, TopicPartition] = field(default_factory=dict)

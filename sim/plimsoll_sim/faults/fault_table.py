@@ -364,7 +364,7 @@ TABLE: tuple[Fault, ...] = (
         "fail_bucket",
         backups.fail_bucket,
         0,
-        "An export that lags, or of which it is unknown what was stored.",
+        "An export that lags, or that may or may not have stored an object.",
     ),
     Fault(
         "spoil_backup",

@@ -136,7 +136,7 @@ class Producer(Client):
         self._unacked: deque[Sent] = deque()
         self._made = 0
         self._gap = False
-        # Answers to batches of which a byte was changed on the way.
+        # Answers to batches that were changed on the way.
         self._damaged: dict[asyncio.Future[bytes], None] = {}
         self.damages: deque[random.Random] = deque()
         """For each of the next batches to be damaged on the way: the choice of the damage."""

@@ -42,7 +42,7 @@ class MetadataGhost:
 
     def __init__(self, cluster_id: Any, pinned: int | None = None) -> None:
         """Create the state of an empty cluster. `pinned`: the metadata version that the LogCluster
-        pins; None: none."""
+        pins; None if it pins none."""
         self.image = ClusterImage(cluster_id=cluster_id)
         self.pinned = pinned
         self.images: dict[int, ClusterImage] = {0: self.image}

@@ -4,7 +4,7 @@
 §5.8.
 
 `OffsetFetch`: the committed offsets of groups, for some partitions or for all. With
-`require_stable` a partition of which an open transaction would commit another offset gets an error.
+`require_stable` a partition gets an error while an open transaction has a pending offset of it.
 Source: KIP-709 (many groups), KIP-447 (stable offsets); docs/protocol.md §5.8.
 
 `OffsetDelete`: removes a group's committed offsets of some partitions (KIP-496). Source:

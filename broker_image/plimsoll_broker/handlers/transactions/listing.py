@@ -49,7 +49,7 @@ def _describe_values(request: TransactionRequest, answers: list[object]) -> dict
 
 
 def undescribed(name: str, code: Code) -> dict[str, Any]:
-    """Return the row of a transactional id of which nothing is told but the error."""
+    """Return the row of a transactional id that is answered with an error alone."""
     return {
         "error_code": code,
         "transactional_id": name,

@@ -5,8 +5,9 @@ expired.  Only subscriptions of the consumer protocol can be read; all of them b
 topics.  If one cannot be read, or there are too many to go through, every topic counts as
 subscribed.  An expiry runs when a group's deadline is due; a group without members and offsets is
 removed then.  Nothing is removed by age while the wall clock is not trusted.
-Offsets of a partition of which an open transaction would commit another one stay, and their group
-with them: a tombstone would take the pending offset out of its transaction.
+While an open transaction has a pending offset of a partition, the committed offset of that
+partition stays, and so does the group: a tombstone would take the pending offset out of its
+transaction.
 Sources: KIP-496, KIP-186, KIP-211; Kafka's `ClassicGroup.computeSubscribedTopics`;
 docs/protocol.md §5.8.
 """

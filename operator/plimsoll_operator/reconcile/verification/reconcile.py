@@ -309,8 +309,8 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
 
 async def _make(term: Term, driver: SparkDriver, manifest: Manifest) -> None:
     """Create an object of the driver. If an earlier operator created it, apply it again to the
-    version that was just read; but not a Role of which the right to make pods was withdrawn, since
-    the run has ended then, and this operator did not see it.
+    version that was just read. Leave a Role as it is if it has lost the right to make pods: the run
+    has ended then, and this operator did not see it.
 
     An object of another owner is never taken over: a user that may write Verifications need not
     have rights on Roles or ServiceAccounts. Raise `_NameTaken` then.

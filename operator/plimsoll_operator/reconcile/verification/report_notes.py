@@ -12,8 +12,8 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS
 
 ENDED = "ended"
 """The key with the reason for which the operator ended a run without a verdict. From then on no
-driver writes into the report: one of which the node was lost would contradict the status, and
-delete evidence that the status names."""
+driver writes into the report: a driver on a lost node would contradict the status, and delete
+evidence that the status names."""
 
 
 async def note(kube: KubeApi, report: Object | None, name: str, text: str) -> None:
