@@ -40,7 +40,7 @@ class PrivateKubernetes:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.etcd_port, peers, self.port = _free_ports(3)
+        self.etcd_port, peers, self.port = free_ports(3)
         self._running: list[subprocess.Popen[bytes]] = []
         etcd, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{peers}"
         key = directory / "accounts.key"
@@ -152,9 +152,9 @@ async def private_kubernetes() -> AsyncIterator[PrivateKubernetes]:
             found.stop()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
+    ports: list[int] = [one.getsockname()[1] for one in held]
     for one in held:
         one.close()
     return ports

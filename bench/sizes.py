@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import socket
 import struct
 import subprocess
 import sys
@@ -28,7 +27,8 @@ from uuid import UUID, uuid4
 
 import yaml
 from bench.marked import write
-from bench.private_kubernetes import TOKEN, PrivateKubernetes, private_kubernetes
+from bench.peers.processor_time import used_s
+from bench.private_kubernetes import TOKEN, PrivateKubernetes, free_ports, private_kubernetes
 
 from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
@@ -52,7 +52,6 @@ PAGE_OF_SIZES = Path(__file__).parents[1] / "docs" / "sizing.md"
 HEARTBEAT_S = 0.5
 RETRY_S = 0.5
 WAIT_S = 300
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -170,7 +169,7 @@ class Operator:
         directory = kubernetes.directory
         kubeconfig = directory / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(kubernetes.port)))
-        ports = _free_ports(3)
+        ports = free_ports(3)
         self.port = ports[0]
         names = ("CONTROLLER_PORT", "METRICS_PORT", "HEALTH_PORT")
         stated = {f"PLIMSOLL_{n}": str(port) for n, port in zip(names, ports, strict=True)}
@@ -192,8 +191,7 @@ class Operator:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def processor_s(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return used_s(self._process.pid)
 
     def memory(self) -> int:
         return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * PAGE
@@ -217,14 +215,6 @@ def _kubeconfig(port: int) -> dict[str, Any]:
         "users": [{"name": "bench", "user": {"token": TOKEN}}],
         "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 @asynccontextmanager

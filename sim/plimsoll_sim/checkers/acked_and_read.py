@@ -22,12 +22,6 @@ class ClientChecker:
         self.damaged_batches = 0
         self.consumed_batches = 0
 
-    def _served(self, at: TopicPartition) -> list[PartitionGhost]:
-        """Return the partition and its namesakes of removed topics, the newest first: a client
-        knows the name alone, and any of them may have answered."""
-        present = self._ghost.by_name.get(at)
-        return [*([] if present is None else [present]), *self._ghost.namesakes(at)]
-
     def sent(self, at: TopicPartition, ident: bytes) -> None:
         self.sent_batches += 1
 
@@ -35,7 +29,7 @@ class ClientChecker:
         """Check I17: an acknowledged record is committed, at the offset that the client was
         told."""
         self.acked_batches += 1
-        served = self._served(at)
+        served = self._ghost.ever_named(at)
         if acks != -1 or not served:
             return
         known = [one for one in served if ident in one.idents or ident in one.lost]
@@ -65,7 +59,7 @@ class ClientChecker:
         """Check I18: a record that was read is the committed one at its offset, unless an unclean
         election removed it since."""
         self.consumed_batches += 1
-        served = self._served(at)
+        served = self._ghost.ever_named(at)
         if not served:
             return
         if any(offset in (one.idents.get(ident), one.lost.get(ident)) for one in served):
@@ -79,7 +73,7 @@ class ClientChecker:
         """Check I6: the log end that a client is told is neither above the committed end nor below
         an earlier answer. `epoch`: the leader epoch of the answer; `who`: the client, which sends
         its next request only after an answer."""
-        served = self._served(at)
+        served = self._ghost.ever_named(at)
         if not served:
             return
         ghost, *former = served

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
 from plimsoll_broker.coordinator.transaction_shard import TransactionShard
 from plimsoll_core.cluster.topic_names import TRANSACTION_STATE
-from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_core.transactions.invariants import unsound
 from plimsoll_core.transactions.records import TransactionStored
@@ -87,12 +86,7 @@ class CoordinatedChecker:
 
     def _is_excused(self, name: str) -> bool:
         """Return True if committed records of the id's coordinator may be lost."""
-        topic_id = self._ghost.image.topic_ids.get(TRANSACTION_STATE)
-        if topic_id is None:
-            return True
-        index = partition_of(name, self._ghost.image.topics[topic_id].partitions)
-        ghost = self._ghost.by_name.get(TopicPartition(TRANSACTION_STATE, index))
-        return ghost is None or ghost.unclean_epoch >= 0
+        return self._ghost.coordinating(TRANSACTION_STATE, name) is None
 
     def _is_forgotten(self, found: _Transaction) -> bool:
         """Return True if the coordinator of this transaction may have forgotten its decision."""

@@ -22,7 +22,6 @@ from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
-from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.groups.invariants import GroupLog, ToldGenerations
 from plimsoll_core.groups.records import (
     GroupForgotten,
@@ -33,7 +32,6 @@ from plimsoll_core.groups.records import (
     TransactionMarked,
 )
 from plimsoll_core.groups.state import GroupsState
-from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.checkers.cleaned_groups import (
     LogPlaceOfRecord,
     UncleanedRecords,
@@ -330,14 +328,8 @@ class GroupChecker:
 
     def _partition(self, group: str) -> PartitionGhost | None:
         """Return the partition that holds the group; None if its state cannot be known."""
-        image = self._ghost.image
-        topic_id = image.topic_ids.get(GROUP_OFFSETS)
-        if topic_id is None:
-            return None
-        index = partition_of(group, image.topics[topic_id].partitions)
-        ghost = self._ghost.by_name.get(TopicPartition(GROUP_OFFSETS, index))
-        excused = self._ghost.restored
-        return None if excused or ghost is None or ghost.unclean_epoch >= 0 else ghost
+        ghost = self._ghost
+        return None if ghost.restored else ghost.coordinating(GROUP_OFFSETS, group)
 
     def committing(self, group: str, offset: int | None) -> None:
         told = self._of(group)

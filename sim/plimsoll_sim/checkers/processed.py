@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from plimsoll_broker.coordinator.coordinator_shard import ShardPhase
 from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
-from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.ids import ProducerLife, TopicPartition
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -75,16 +74,7 @@ class ProcessedInputs:
 
     def _is_excused(self, group: str) -> bool:
         """Return True if committed records of the group's coordinator may be lost."""
-        at = self._partition(group)
-        ghost = None if at is None else self._ghost.by_name.get(at)
-        return ghost is None or ghost.unclean_epoch >= 0
-
-    def _partition(self, group: str) -> TopicPartition | None:
-        topic_id = self._ghost.image.topic_ids.get(GROUP_OFFSETS)
-        if topic_id is None:
-            return None
-        partitions = self._ghost.image.topics[topic_id].partitions
-        return TopicPartition(GROUP_OFFSETS, partition_of(group, partitions))
+        return self._ghost.coordinating(GROUP_OFFSETS, group) is None
 
     # --- at the end -------------------------------------------------------------------------------
 
@@ -93,18 +83,19 @@ class ProcessedInputs:
         committed outputs, and these alone, or with an offset that is still pending."""
         self.processed = len(self._committed)
         for group in dict.fromkeys(group for group, _ in self._inputs.values()):
-            if self._is_excused(group):
+            stored_in = self._ghost.coordinating(GROUP_OFFSETS, group)
+            if stored_in is None:
                 continue
-            position, pending = self._position(group)
+            position, pending = self._position(group, stored_in.name)
             done = sorted(at for name, at in self._committed if name == group)
             if done != list(range(position)):
                 yield f"{group}: is at {position}, committed outputs are those of {done}"
             if pending:
                 yield f"{group}: has an offset in an open transaction"
 
-    def _position(self, group: str) -> tuple[int, bool]:
-        """Return the group's position, and True if an open transaction holds another."""
-        at = self._partition(group)
+    def _position(self, group: str, at: TopicPartition) -> tuple[int, bool]:
+        """Return the group's position in this partition, and True if an open transaction holds
+        another."""
         for shard in self._of_all():
             if (shard.hosted.name, shard.hosted.key.index) == at:
                 found = shard.state.groups.get(group)

@@ -86,7 +86,7 @@ class ReplicaChecker:
                 None if leader is None else leader.isr,
                 log.epochs.version,
                 replica.failed,
-                transactions.shape(hosted),
+                _shape(hosted),
                 replica.last_stable_offset,
             )
             before = seen.get(hosted)
@@ -109,7 +109,7 @@ class ReplicaChecker:
         begun, copy.start = copy.start, log.log_start_offset
         held = tuple(copy.batches) if copy.start != begun else ()
         cut = before is not None and before[1] != log.cuts
-        cleaned = before is not None and before[9] != transactions.shape(hosted)
+        cleaned = before is not None and before[9] != _shape(hosted)
         if before is None or cut or cleaned or before[5] != log.log_start_offset:
             copies.reread(ghost, copy, hosted)
             copy.reshaped = True
@@ -123,7 +123,7 @@ class ReplicaChecker:
         epochs_and_producers.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)
         if log.transactional:
-            transactions.check(ghost, copy, hosted, before)
+            _check_transactions(ghost, copy, hosted, None if cut or cleaned else before)
         copy.high_watermark = replica.high_watermark
         leader = replica.leader
         if leader is not None:
@@ -420,3 +420,23 @@ class LifetimeChecker:
     def looked(self, image: ClusterImage | None) -> None:
         """Store the image as the last one seen, after everything in a step was checked."""
         self._image = image
+
+
+def _check_transactions(
+    ghost: PartitionGhost, copy: Copy, hosted: Hosted, before: tuple[Any, ...] | None
+) -> None:
+    """Check a log with transactions that has changed. `before`: the state before that; None if the
+    log was opened, cut or cleaned."""
+    replica = hosted.replica
+    transactions.check_stable(ghost, copy, hosted)
+    if before is None:
+        transactions.check_index(ghost, copy, hosted)
+    elif replica.leader is not None and before[4] is replica.leader:
+        transactions.check_forward(ghost, before[10], replica.last_stable_offset)
+
+
+def _shape(hosted: Hosted) -> tuple[int, ...] | None:
+    """Return a value that identifies the segments of a log with holes. It changes when cleaned
+    segments replace others. Return None for a log without holes."""
+    log = hosted.log
+    return tuple(map(id, log.segments)) if log.holes else None

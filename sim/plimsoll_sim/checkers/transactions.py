@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.storage.segment import SearchUnfinished
@@ -32,26 +31,6 @@ def _transactions(copy: Copy) -> Iterator[tuple[int, list[int], int | None, bool
         yield producer_id, bases, None, False
 
 
-def check(
-    ghost: PartitionGhost, copy: Copy, hosted: Hosted, before: tuple[Any, ...] | None
-) -> None:
-    """Check a log with transactions that has changed. `before`: its state as `ReplicaChecker` keeps
-    it, None if it was just opened."""
-    replica = hosted.replica
-    check_stable(ghost, copy, hosted)
-    if before is None or before[1] != hosted.log.cuts or before[9] != shape(hosted):
-        check_index(ghost, copy, hosted)
-    elif replica.leader is not None and before[4] is replica.leader:
-        _check_forward(ghost, before[10], replica.last_stable_offset)
-
-
-def shape(hosted: Hosted) -> tuple[int, ...] | None:
-    """Return a value that identifies the segments of a log with holes. It changes when cleaned
-    segments replace others. Return None for a log without holes."""
-    log = hosted.log
-    return tuple(map(id, log.segments)) if log.holes else None
-
-
 def check_stable(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
     """Check X3: the last stable offset is at most the high watermark and the first record of each
     transaction that is open or whose marker is not committed. While nothing was removed, no other
@@ -73,7 +52,7 @@ def check_stable(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
         raise Violation("LsoForward", f"{hosted!r} is held back at LSO {stable}: {found}")
 
 
-def _check_forward(ghost: PartitionGhost, before: int, stable: int) -> None:
+def check_forward(ghost: PartitionGhost, before: int, stable: int) -> None:
     """Check X3: a leader's last stable offset never decreases in its term."""
     if stable < before:
         raise Violation("LsoForward", f"{ghost.name}: LSO went from {before} to {stable}")
@@ -140,8 +119,7 @@ class TransactionChecker:
         self._check(at, offset, ident, commits=False)
 
     def _check(self, at: TopicPartition, offset: int, ident: bytes, *, commits: bool) -> None:
-        present = self._ghost.by_name.get(at)
-        served = [*([] if present is None else [present]), *self._ghost.namesakes(at)]
+        served = self._ghost.ever_named(at)
         if not served or any(one.unclean_epoch >= 0 for one in served):
             return  # what was read may have been lost with its marker since
         if any(

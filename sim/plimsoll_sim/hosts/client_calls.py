@@ -136,12 +136,13 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
 
-def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
+def sealed(sent: Sent, producer: ProducerIdAndEpoch | None, attributes: int = 0) -> bytes:
     """Return the bytes of the batch. With `producer`, they contain an idempotent producer's id and
-    epoch."""
+    epoch. `attributes`: TRANSACTIONAL for a batch of a transaction."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     now_ms = time.time_ns() // 1_000_000
-    header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, now_ms, now_ms, *by, sent.records)
+    times = sent.records - 1, now_ms, now_ms
+    header = BatchHeader(0, 0, -1, 2, 0, attributes, *times, *by, sent.records)
     records = keyed_records_of if sent.keyed else records_of
     return seal(header, records(sent.ident, sent.records))
 

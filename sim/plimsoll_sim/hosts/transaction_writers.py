@@ -28,7 +28,7 @@ from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.client_calls import ProducerIdAndEpoch, Sent, sealed
-from plimsoll_wire.batches import HEADER_SIZE, TRANSACTIONAL, parse_header, seal
+from plimsoll_wire.batches import TRANSACTIONAL
 from plimsoll_wire.control_records import EndMarker
 
 FIRST_PRODUCER_ID = 2**50
@@ -124,9 +124,8 @@ class TransactionWriter:
         records = self._rng.randint(1, 3)
         ident = f"writer-{self._plan.number}/{self._made}".encode()
         sent = Sent(ident, part.sequence, records, self._plan.keyed)
-        plain = sealed(sent, ProducerIdAndEpoch(self._producer.producer_id, self._epoch))
-        header = parse_header(plain)._replace(attributes=TRANSACTIONAL)
-        batch = seal(header, plain[HEADER_SIZE:])
+        producer = ProducerIdAndEpoch(self._producer.producer_id, self._epoch)
+        batch = sealed(sent, producer, TRANSACTIONAL)
         placed = append_batch(*here, bytearray(batch))
         if isinstance(placed, Append):
             part.sequence += records

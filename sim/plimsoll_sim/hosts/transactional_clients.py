@@ -25,7 +25,7 @@ from plimsoll_sim.hosts.client_calls import (
 )
 from plimsoll_sim.hosts.clients import Client, Habits, Witness
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.batches import HEADER_SIZE, TRANSACTIONAL, parse_header, seal
+from plimsoll_wire.batches import TRANSACTIONAL
 
 TIMEOUT_MS = 4_000
 _AGAIN = frozenset(
@@ -215,9 +215,8 @@ class TransactionalClient(Client):
         sent = Sent(ident, sequence, self._rng.randint(1, 3), self.habits.keyed)
         self._told.wrote(self.life, self.number, at, ident)
         self._witness.sent(at, ident)
-        plain = sealed(sent, ProducerIdAndEpoch(*self.life))
-        header = parse_header(plain)._replace(attributes=TRANSACTIONAL)
-        values = produce_values(at, -1, seal(header, plain[HEADER_SIZE:]))
+        batch = sealed(sent, ProducerIdAndEpoch(*self.life), TRANSACTIONAL)
+        values = produce_values(at, -1, batch)
         values["transactional_id"] = self.transactional_id
         for _ in range(5):
             code = await self._produce(at, values)

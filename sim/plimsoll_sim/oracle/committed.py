@@ -23,6 +23,7 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
+from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_sim.oracle.acked_not_lost import Election, elected_uncleanly, note_lossy_stop
 from plimsoll_sim.oracle.partition_ghost import (
@@ -261,6 +262,22 @@ class MetadataGhost:
     def namesakes(self, name: TopicPartition) -> list[PartitionGhost]:
         """Return the partitions of removed topics that had this name, the newest first."""
         return [ghost for ghost in reversed(self.removed.values()) if ghost.name == name]
+
+    def ever_named(self, name: TopicPartition) -> list[PartitionGhost]:
+        """Return the partition and its namesakes of removed topics, the newest first: a client
+        knows the name alone, and any of them may have answered."""
+        present = self.by_name.get(name)
+        return [*([] if present is None else [present]), *self.namesakes(name)]
+
+    def coordinating(self, topic: str, name: str) -> PartitionGhost | None:
+        """Return the partition of an internal topic that stores a group or transactional id. Return
+        None if there is none, or if committed records of it may be lost."""
+        topic_id = self.image.topic_ids.get(topic)
+        if topic_id is None:
+            return None
+        index = partition_of(name, self.image.topics[topic_id].partitions)
+        ghost = self.by_name.get(TopicPartition(topic, index))
+        return None if ghost is None or ghost.unclean_epoch >= 0 else ghost
 
     def was_emptied(self) -> None:
         """Record that etcd lost every object of the metadata log."""

@@ -21,7 +21,7 @@ from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor, Instance
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.batches import HEADER_SIZE, TRANSACTIONAL, parse_header, seal
+from plimsoll_wire.batches import TRANSACTIONAL
 
 PATIENCE = "8s"
 AGAIN_S = 0.1
@@ -143,9 +143,8 @@ def send(stage: Stage, words: Words) -> list[str]:
     one = _instance(stage, actor)
     sequence = one.sequences.get(at, 0)
     sent = Sent(ident.encode(), sequence, whole(records or "1"), ":" in ident)
-    plain = sealed(sent, ProducerIdAndEpoch(*one.life))
-    header = parse_header(plain)._replace(attributes=TRANSACTIONAL)
-    values = produce_values(at, -1, seal(header, plain[HEADER_SIZE:]))
+    batch = sealed(sent, ProducerIdAndEpoch(*one.life), TRANSACTIONAL)
+    values = produce_values(at, -1, batch)
     values["transactional_id"] = one.name
 
     async def ask() -> list[str]:

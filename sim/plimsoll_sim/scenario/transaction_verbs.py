@@ -23,7 +23,7 @@ from plimsoll_sim.scenario.script import BadScript, Words, whole
 from plimsoll_sim.scenario.scripted_clients import Actor
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.batches import HEADER_SIZE, TRANSACTIONAL, parse_header, seal
+from plimsoll_wire.batches import TRANSACTIONAL
 from plimsoll_wire.control_records import EndMarker
 from plimsoll_wire.fetch import READ_COMMITTED
 
@@ -67,9 +67,7 @@ def transact(stage: Stage, words: Words) -> list[str]:
     words.end()
 
     def append() -> _Placed:
-        plain = sealed(sent, ProducerIdAndEpoch(pid, epoch))
-        header = parse_header(plain)._replace(attributes=TRANSACTIONAL)
-        batch = bytearray(seal(header, plain[HEADER_SIZE:]))
+        batch = bytearray(sealed(sent, ProducerIdAndEpoch(pid, epoch), TRANSACTIONAL))
         return append_batch(place.manager, place.hosted, batch)
 
     return _told(place.call(append))
